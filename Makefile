@@ -1,0 +1,53 @@
+# epx: build rules. `make help` lists what can be asked for.
+#
+# Sources are found by folder, so that adding a file needs no edit here. Objects live under $(BUILD), one folder
+# per variant (build, build/asan, ...), and are made again when the compiler or a flag changes.
+
+# Written once, in the public header.
+VERSION := $(shell sed -n 's/^\#define EPX_VERSION_[MP][A-Z]* *\([0-9]*\).*/\1/p' include/epx/epx.h | paste -sd.)
+SOVERSION := $(firstword $(subst ., ,$(VERSION)) 0)
+
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+CFLAGS ?= -O2 -g
+KERNEL_CFLAGS ?= -O3
+WERROR ?= -Werror
+# auto, none, or the names of mk/features.txt that may be used
+FEATURES ?= auto
+# Set by the sanitizer targets: what goes to -fsanitize=
+SANITIZE ?=
+CUDA_HOME ?= /usr/local/cuda
+NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard $(CUDA_HOME)/bin/nvcc))
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-6s %s\n' $1 '$(2:$(CURDIR)/%=%)';)
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+include mk/sources.mk
+include mk/build.mk
+include mk/test.mk
+include mk/install.mk
+include mk/check.mk
+
+.PHONY: all help clean reconfigure
+all: $(LIBS) $(PROGRAMS) ## library and programs (the default)
+
+help: ## this list
+	@echo 'make [TARGET] [CC=clang] [CFLAGS=...] [FEATURES=none] [BUILD=folder] [V=1]'
+	@echo
+	@sed -n 's/^\([a-z_.-]*\):[^#]*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
+	@echo
+	@echo '  DEBUG=1 turns debug assertions on; SUITES="unit multi" picks test folders;'
+	@echo '  TEST_ARGS="--filter a/b" goes to the test runners; PREFIX and DESTDIR steer install.'
+
+clean: ## remove all that was built
+	$(Q)rm -rf build $(BUILD) compile_commands.json
+
+reconfigure: ## look for optional libraries again
+	$(Q)rm -f $(BUILD)/config.mk
+	$(Q)$(MAKE) --no-print-directory $(BUILD)/config.mk

@@ -1,0 +1,87 @@
+# How files are compiled and linked.
+
+WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wundef -Wpointer-arith -Wwrite-strings -Wstrict-prototypes \
+	-Wmissing-prototypes -Wconversion -Wno-sign-conversion $(WERROR)
+# The macros of Criterion define functions without prototypes and convert freely.
+TEST_WARNINGS := -Wno-missing-prototypes -Wno-conversion -Wno-float-conversion
+
+# Results are promised bit by bit: the compiler must not fuse a multiplication and an addition on its own.
+EXACT := -ffp-contract=off
+
+DEBUG ?= $(if $(SANITIZE),1)
+SANITIZE_CFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+BASE_CFLAGS = -std=c11 -D_GNU_SOURCE $(if $(DEBUG),-DEPX_DEBUG=1) $(WARNINGS) -fPIC -pthread -Iinclude -I.
+LINK_FLAGS = $(CFLAGS) $(SANITIZE_CFLAGS) -pthread $(LDFLAGS)
+LINK_LIBS = $(LIB_FEATURE_LIBS) -ldl -lm
+
+# Flags that depend on the folder. Programs do not see the library's insides as "base/...": they use include/.
+flags_of = $(BASE_CFLAGS) \
+	$(if $(filter src/% kernels/% $(BUILD)/%,$1),-Isrc $(LIB_FEATURE_CFLAGS)) \
+	$(if $(filter train/%,$1),$(TRAIN_FEATURE_CFLAGS)) \
+	$(if $(filter tests/%,$1),-Isrc -Itests $(TEST_FEATURE_CFLAGS) $(TEST_WARNINGS)) \
+	$(CPPFLAGS) $(CFLAGS) $(if $(filter kernels/host/% train/host/%,$1),$(KERNEL_CFLAGS)) \
+	$(SANITIZE_CFLAGS) $(EXACT)
+compile = $(CC) $(strip $(call flags_of,$1)) -c -o $(call objects,$1) $1
+
+# Files that remember what was built with what. They are written, while make reads this, when that has changed.
+remember = $(if $(call same,$(file <$1),$2),,$(shell mkdir -p $(BUILD)/keys)$(file >$1,$2))
+same = $(and $(findstring x$1,x$2),$(findstring x$2,x$1))
+ALL_FLAGS := $(strip $(CC) $(foreach s,src/ kernels/host/ train/ train/host/ tests/ bench/,$(call flags_of,$s)) \
+	$(LINK_FLAGS) $(LINK_LIBS) $(TRAIN_FEATURE_LIBS) $(TEST_FEATURE_LIBS))
+FLAGS_KEY := $(BUILD)/keys/flags
+$(call remember,$(CONFIG_KEY),$(strip $(CC) $(FEATURES) $(CUDA_HOME)))
+$(if $(CONFIGURED),$(call remember,$(FLAGS_KEY),$(ALL_FLAGS)))
+$(CONFIG_KEY) $(FLAGS_KEY): ;
+
+$(BUILD)/obj/%.c.o: %.c $(FLAGS_KEY)
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(call compile,$<) -MMD -MP
+
+# The list of members is a prerequisite too, through a remembered file: a source that went away must leave.
+# archive: $1 file, $2 sources
+define archive
+$(if $(CONFIGURED),$(call remember,$(BUILD)/keys/$(notdir $1),$(strip $2)))
+$(BUILD)/keys/$(notdir $1): ;
+$1: $(call objects,$2) $(BUILD)/keys/$(notdir $1)
+	$$(call say,AR,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)rm -f $$@
+	$$(Q)$$(AR) rcs $$@ $$(filter %.o,$$^)
+endef
+
+STATIC := $(BUILD)/lib/libepx.a
+SHARED := $(BUILD)/lib/libepx.so.$(SOVERSION)
+TRAINLIB := $(BUILD)/lib/libepxtrain.a
+TOOLLIB := $(BUILD)/lib/libepxtool.a
+$(eval $(call archive,$(STATIC),$(LIB_SRCS) $(BUILD)/features.c))
+$(eval $(call archive,$(TRAINLIB),$(filter-out train/main.c,$(TRAIN_SRCS))))
+$(eval $(call archive,$(TOOLLIB),$(COMMON_SRCS)))
+LIBS := $(STATIC) $(if $(SANITIZE),,$(BUILD)/lib/libepx.so)
+
+$(SHARED): $(call objects,$(LIB_SRCS) $(BUILD)/features.c) mk/libepx.map
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LINK_FLAGS) -shared -Wl,-soname,$(notdir $@) -Wl,--version-script=mk/libepx.map -Wl,-z,defs \
+		-o $@ $(filter %.o,$^) $(LINK_LIBS)
+$(BUILD)/lib/libepx.so: $(SHARED)
+	$(Q)ln -sf $(notdir $<) $@
+
+# Programs hold the library itself, so that they run from any folder.
+# program: $1 name, $2 folder, $3 archives beyond the common ones, $4 libraries
+define program
+PROGRAMS += $(BUILD)/bin/epx-$1
+PARTS += $(BUILD)/parts/$1.a
+$(call archive,$(BUILD)/parts/$1.a,$(filter-out $2/main.c,$(filter $2/%,$(TOOL_SRCS))))
+$(BUILD)/bin/epx-$1: $(call objects,$2/main.c) $(BUILD)/parts/$1.a $3 $(TOOLLIB) $(STATIC) $(FLAGS_KEY)
+	$$(call say,LD,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(LINK_FLAGS) -o $$@ $$(filter %.o %.a,$$^) $4 $$(LINK_LIBS)
+endef
+
+# These programs drive the training loop itself.
+WITH_TRAIN := train ab
+program_of = $(call program,$1,$2,$(if $(filter $1,$(WITH_TRAIN)),$(TRAINLIB)),$(if $(filter $1,$(WITH_TRAIN)),$(TRAIN_FEATURE_LIBS)))
+$(foreach m,$(MAINS:/main.c=),$(eval $(call program_of,$(notdir $m),$m)))
+
+-include $(patsubst %.o,%.d,$(call objects,$(SRCS) $(BUILD)/features.c))

@@ -1,0 +1,38 @@
+# Looking at the code without running it.
+
+ALL_C := $(wildcard $(foreach d,include/epx src/* src/fabric/* src/device/* kernels/* train train/* bench/* tools/* \
+	tests/*,$d/*.c $d/*.h $d/*.cu))
+
+.PHONY: lint format cuda-compile compile_commands.json
+lint: ## formatting, layers, headers, sizes, words
+	$(Q)tools/setup.sh lint
+	$(Q)CC='$(CC)' BUILD='$(BUILD)' tools/lint/run.sh
+
+format: ## let clang-format write the house style
+	$(Q)tools/setup.sh lint
+	$(Q)clang-format -i $(ALL_C)
+
+# Compiled for both generations, run on neither here; nvcc alone decides whether the code is well formed.
+CUDA_ARCHS := $(foreach a,90 100,-gencode arch=compute_$a$(comma)code=sm_$a)
+CUDA_OBJS := $(CUDA_SRCS:%=$(BUILD)/obj/%.o)
+cuda-compile: $(CUDA_OBJS) ## compile the CUDA kernels for sm_90 and sm_100
+	$(if $(CUDA_OBJS),,@echo 'cuda-compile: this version has no .cu file, so there is nothing to compile')
+$(BUILD)/obj/%.cu.o: %.cu $(FLAGS_KEY)
+	$(if $(NVCC),,$(error nvcc was not found: install the CUDA toolkit or set NVCC))
+	$(call say,NVCC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(NVCC) -std=c++17 -O3 --fmad=false $(CUDA_ARCHS) -Werror all-warnings -Iinclude -Isrc -I. \
+		-Xcompiler -fPIC -MMD -c -o $@ $<
+-include $(CUDA_OBJS:.o=.d)
+
+# The same flags as the rules use, so that editors and clang-tidy see the build's own view.
+quote = $(subst ",\",$(subst \,\\,$1))
+entry = {"directory": "$(CURDIR)", "file": "$1", "command": "$(call quote,$(call compile,$1))"}
+empty :=
+define newline
+
+
+endef
+compile_commands.json: ## for editors and clang-tidy
+	$(call say,GEN,$@)
+	@: $(file >$@,[$(subst }$(empty) {,}$(comma)$(newline){,$(foreach s,$(SRCS),$(call entry,$s)))])

@@ -1,0 +1,29 @@
+# What goes where, for packagers: make install PREFIX=/usr DESTDIR=/tmp/stage
+
+INCLUDEDIR ?= $(PREFIX)/include
+LIBDIR ?= $(PREFIX)/lib
+BINDIR ?= $(PREFIX)/bin
+INSTALLED_NAMES = $(addprefix $(LIBDIR)/,libepx.a libepx.so libepx.so.$(SOVERSION) pkgconfig/epx.pc) \
+	$(patsubst include/%,$(INCLUDEDIR)/%,$(wildcard include/epx/*.h)) $(PROGRAM_NAMES:%=$(BINDIR)/%)
+PROGRAM_NAMES := $(patsubst %,epx-%,$(notdir $(MAINS:/main.c=)))
+
+.PHONY: install uninstall
+install: $(LIBS) $(PROGRAMS) $(BUILD)/epx.pc ## copy headers, libraries, programs and epx.pc to PREFIX
+	$(Q)install -d $(addprefix $(DESTDIR),$(INCLUDEDIR)/epx $(LIBDIR)/pkgconfig $(BINDIR))
+	$(Q)install -m 644 include/epx/*.h $(DESTDIR)$(INCLUDEDIR)/epx/
+	$(Q)install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)/
+	$(Q)install -m 755 $(SHARED) $(DESTDIR)$(LIBDIR)/
+	$(Q)ln -sf $(notdir $(SHARED)) $(DESTDIR)$(LIBDIR)/libepx.so
+	$(Q)install -m 644 $(BUILD)/epx.pc $(DESTDIR)$(LIBDIR)/pkgconfig/
+	$(if $(PROGRAMS),$(Q)install -m 755 $(PROGRAMS) $(DESTDIR)$(BINDIR)/)
+
+uninstall: ## remove what install copied
+	$(Q)rm -f $(addprefix $(DESTDIR),$(INSTALLED_NAMES))
+	$(Q)rmdir $(DESTDIR)$(INCLUDEDIR)/epx 2>/dev/null || true
+
+# Written anew each time: it holds PREFIX, which belongs to the install and not to the build.
+.PHONY: $(BUILD)/epx.pc
+$(BUILD)/epx.pc:
+	$(Q)printf '%s\n' 'includedir=$(INCLUDEDIR)' 'libdir=$(LIBDIR)' '' 'Name: epx' \
+		'Description: expert-parallel exchange for mixture-of-experts layers' 'Version: $(VERSION)' \
+		'Cflags: -I$${includedir}' 'Libs: -L$${libdir} -lepx' 'Libs.private: $(strip -pthread $(LINK_LIBS))' > $@

@@ -1,0 +1,72 @@
+#!/bin/bash
+# Runs test programs and test scripts one after the other, and ends with one line: "N passed, N failed".
+#
+#   mk/run-tests.sh RUNNER... SCRIPT.sh...
+#
+# A runner is a Criterion program; its own record (TAP) is what is counted. A runner that dies or hangs leaves none
+# and counts as failed. So does a report of a sanitizer that comes after the last test, where Criterion is blind.
+# A script counts as one test; exit 77 says that it was skipped, and why on its last line.
+set -u
+passed=0 failed=0 skipped=0 bad=()
+logs=$TEST_BUILD/tests/log
+mkdir -p "$logs"
+export TEST_BUILD TEST_CC SANITIZE
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1} TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=0}
+limit=(timeout -k 10 "${TEST_TIMEOUT:-600}")
+reports='ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: '
+
+# fail WHAT: counts one failure and keeps its name for the end.
+fail() {
+    failed=$((failed + 1))
+    bad+=("$1")
+}
+
+run_program() {
+    local name tap=$logs/$1.tap log=$logs/$1.log rc ok not_ok skip
+    name=$1
+    rm -f "$tap"
+    # shellcheck disable=SC2086  # TEST_ARGS are words
+    "${limit[@]}" "$2" --jobs 2 --timeout "${TEST_TIMEOUT:-600}" --tap="$tap" ${TEST_ARGS:-} 2>&1 | tee "$log"
+    rc=${PIPESTATUS[0]}
+    if [ ! -s "$tap" ]; then
+        fail "$name: the runner ended with status $rc and left no record ($log)"
+        return
+    fi
+    skip=$(grep -c '^ok .*# SKIP' "$tap")
+    ok=$(($(grep -c '^ok ' "$tap") - skip))
+    not_ok=$(grep -c '^not ok ' "$tap")
+    passed=$((passed + ok)) skipped=$((skipped + skip))
+    while read -r line; do fail "$name: $line"; done < <(grep '^not ok ' "$tap")
+    grep '^ok .*# SKIP' "$tap" | sed "s|^ok - |  skipped $name: |; s|# SKIP||"
+    if [ "$not_ok" = 0 ] && grep -Eq "$reports" "$log"; then
+        fail "$name: a sanitizer reported something ($log)"
+    elif [ "$not_ok" = 0 ] && [ "$rc" != 0 ]; then
+        fail "$name: the runner ended with status $rc though no test failed ($log)"
+    fi
+}
+
+run_script() {
+    local name=$1 log rc
+    log=$logs/$(echo "$1" | tr / -).log
+    "${limit[@]}" bash "$1" > "$log" 2>&1 < /dev/null
+    rc=$?
+    case $rc in
+    0) passed=$((passed + 1)) ;;
+    77) skipped=$((skipped + 1)) && echo "  skipped $name: $(tail -n 1 "$log")" ;;
+    *) cat "$log" && fail "$name: ended with status $rc ($log)" ;;
+    esac
+}
+
+for test in "$@"; do
+    start=$(date +%s)
+    case $test in
+    *.sh) echo "-- $test" && run_script "$test" ;;
+    *) echo "-- ${test##*/}" && run_program "${test##*/}" "$test" ;;
+    esac
+    echo "   $(($(date +%s) - start)) s"
+done
+
+[ $((passed + failed + skipped)) -gt 0 ] || fail 'no test was found'
+for line in "${bad[@]}"; do echo "FAILED $line"; done
+echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
+[ "$failed" = 0 ]

@@ -1,0 +1,68 @@
+# Tests: every folder of tests/ links into one Criterion runner; shell scripts in it run beside.
+
+RUNNERS := $(SUITES:%=$(BUILD)/tests/%)
+PLUGINS := $(PLUGIN_SRCS:tests/plugins/%.c=$(BUILD)/tests/plugins/%.so)
+TEST_TIMEOUT ?= 600
+TEST_ARGS ?=
+
+TSAN_ARENA := $(if $(filter thread,$(SANITIZE)),mk/tsan_arena.c)
+
+# runner: $1 suite
+define runner
+$(if $(CONFIGURED),$(call remember,$(BUILD)/keys/tests-$1,$(strip $(call suite_srcs,$1))))
+$(BUILD)/keys/tests-$1: ;
+$(BUILD)/tests/$1: $(call objects,$(call suite_srcs,$1) $(SUPPORT_SRCS) $(TSAN_ARENA)) $(PARTS) $(TRAINLIB) $(TOOLLIB) $(STATIC) \
+		$(FLAGS_KEY) $(BUILD)/keys/tests-$1
+	$$(call say,LD,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(LINK_FLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(TEST_FEATURE_LIBS) $$(TRAIN_FEATURE_LIBS) $$(LINK_LIBS)
+endef
+$(foreach s,$(SUITES),$(eval $(call runner,$s)))
+
+# A plug-in sees the public headers and links against nothing, as one from outside would.
+$(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(wildcard include/epx/*.h) $(FLAGS_KEY)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) -std=c11 $(WARNINGS) $(CFLAGS) -fPIC -shared -Iinclude -o $@ $<
+
+.PHONY: check run-tests bench demo asan ubsan tsan check-gpu
+check: ## build and run all tests (installs what they need, on Debian)
+	$(Q)tools/setup.sh check
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) run-tests
+
+# For use inside other targets: a make started by hand with -j keeps its own number.
+PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+
+# Tests learn from the environment where this build lies; names do not start with EPX_, which are the library's.
+run-tests: $(LIBS) $(PROGRAMS) $(RUNNERS) $(PLUGINS)
+	$(Q)TEST_BUILD='$(abspath $(BUILD))' TEST_CC='$(CC)' SANITIZE='$(SANITIZE)' TEST_TIMEOUT='$(TEST_TIMEOUT)' \
+		TEST_ARGS='$(TEST_ARGS)' mk/run-tests.sh $(RUNNERS) $(SHELL_TESTS)
+
+# Sanitizers look at the tests with several ranks, where the races and the shared buffers are.
+SANITIZED_SUITES := $(if $(filter command,$(firstword $(origin SUITES))),$(SUITES),multi)
+sanitized = $(Q)tools/setup.sh check && \
+	$(MAKE) --no-print-directory $(PARALLEL) BUILD=$(BUILD)/$1 SANITIZE=$2 CFLAGS='-O1 -g' KERNEL_CFLAGS= \
+	SUITES='$(SANITIZED_SUITES)' run-tests
+asan: ## multi-rank tests under AddressSanitizer and UBSan
+	$(call sanitized,asan,address$(comma)undefined)
+ubsan: ## multi-rank tests under UBSan
+	$(call sanitized,ubsan,undefined)
+tsan: ## multi-rank tests under ThreadSanitizer
+	$(call sanitized,tsan,thread)
+comma := ,
+
+demo: ## compare the three transports on a small real model, and write a page
+	$(Q)tools/setup.sh demo
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(BUILD)/bin/epx-ab
+	$(Q)mkdir -p $(BUILD)/demo
+	$(BUILD)/bin/epx-ab --preset tiny --ranks 4 --virtual-ep 64 --arms pooled_wave,ragged,ring --pairs 3 \
+		--json $(BUILD)/demo/ab.json --html $(BUILD)/demo/ab.html || [ $$? = 3 ]
+	@echo 'The page: $(BUILD)/demo/ab.html'
+
+bench: ## print speed and memory on this machine
+	$(Q)tools/setup.sh demo
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all
+	$(Q)BIN='$(BUILD)/bin' bench/run.sh
+
+check-gpu: ## run the tests that need a GPU
+	@echo 'check-gpu: this version has no GPU code yet, so there is nothing to check' >&2; exit 2

@@ -1,0 +1,61 @@
+#!/bin/bash
+# Installs the packages that a make target needs, on Debian and Ubuntu, and elsewhere says what is missing.
+#
+#   tools/setup.sh build|demo|check|lint|ci
+#
+# Says nothing and touches no network when all is there. Elsewhere, or without the right to install, prints the one
+# line to run and exits 1; for demo a missing OpenBLAS is no error, because a plain C product stands in.
+set -u
+what=${1:-check}
+
+# One need per line: package, how to see that it is there (a program, or a header for the C compiler), which targets.
+needs() {
+    cat <<'END'
+gcc               program cc                     build demo check ci
+make              program make                   build demo check ci
+libc6-dev         header  stdio.h                build demo check ci
+libopenblas-dev   header  cblas.h                demo check ci
+libcriterion-dev  header  criterion/criterion.h  check ci
+pkg-config        program pkg-config             check ci
+clang-format      program clang-format           lint ci
+python3           program python3                lint ci
+clang             program clang                  ci
+g++               program c++                    ci
+END
+}
+
+there() {
+    case $1 in
+    program) command -v "$2" > /dev/null ;;
+    header) printf '#include <%s>\n' "$2" | "${CC:-cc}" -E -x c - > /dev/null 2>&1 ;;
+    esac
+}
+
+missing=()
+while read -r package kind name targets; do
+    case " $targets " in *" $what "*) ;; *) continue ;; esac
+    there "$kind" "$name" || missing+=("$package")
+done < <(needs)
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+[ "$(id -u)" = 0 ] || as_root=(sudo -n)
+command="apt-get install -y --no-install-recommends ${missing[*]}"
+
+# The lists of packages are fetched only if installing from those at hand does not work.
+install() {
+    command -v apt-get > /dev/null && { [ ${#as_root[@]} = 0 ] || "${as_root[@]}" true 2> /dev/null; } || return 1
+    echo "setup: installing ${missing[*]}"
+    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
+    local again=(install -y --no-install-recommends "${missing[@]}")
+    "${apt[@]}" "${again[@]}" < /dev/null > /dev/null 2>&1 && return 0
+    "${apt[@]}" update < /dev/null > /dev/null && "${apt[@]}" "${again[@]}" < /dev/null > /dev/null
+}
+
+install && exit 0
+if [ "$what" = demo ] && [ "${missing[*]}" = libopenblas-dev ]; then
+    echo 'setup: OpenBLAS is missing, so plain C products are used; the demo takes longer'
+    exit 0
+fi
+echo "setup: missing for '$what': ${missing[*]}; please run: sudo $command" >&2
+exit 1
