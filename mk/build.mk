@@ -9,6 +9,9 @@ TEST_WARNINGS := -Wno-missing-prototypes -Wno-conversion -Wno-float-conversion
 EXACT := -ffp-contract=off
 
 DEBUG ?= $(if $(SANITIZE),1)
+# Kernels ask for clones of themselves, one per x86 generation, which the loader picks from. It does so before a
+# sanitizer has started, which crashes, and compilers for other machines do not know the names: no clones there.
+NO_CLONES := $(if $(SANITIZE)$(filter-out x86_64%,$(shell $(CC) -dumpmachine)),-D'target_clones(...)=')
 SANITIZE_CFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE_CFLAGS = -std=c11 -D_GNU_SOURCE $(if $(DEBUG),-DEPX_DEBUG=1) $(WARNINGS) -fPIC -pthread -Iinclude -I.
 LINK_FLAGS = $(CFLAGS) $(SANITIZE_CFLAGS) -pthread $(LDFLAGS)
@@ -19,12 +22,12 @@ flags_of = $(BASE_CFLAGS) \
 	$(if $(filter src/% kernels/% $(BUILD)/%,$1),-Isrc $(LIB_FEATURE_CFLAGS)) \
 	$(if $(filter train/%,$1),$(TRAIN_FEATURE_CFLAGS)) \
 	$(if $(filter tests/%,$1),-Isrc -Itests $(TEST_FEATURE_CFLAGS) $(TEST_WARNINGS)) \
-	$(CPPFLAGS) $(CFLAGS) $(if $(filter kernels/host/% train/host/%,$1),$(KERNEL_CFLAGS)) \
+	$(CPPFLAGS) $(CFLAGS) $(if $(filter kernels/host/% train/host/%,$1),$(KERNEL_CFLAGS) $(NO_CLONES)) \
 	$(SANITIZE_CFLAGS) $(EXACT)
 compile = $(CC) $(strip $(call flags_of,$1)) -c -o $(call objects,$1) $1
 
 # Files that remember what was built with what. They are written, while make reads this, when that has changed.
-remember = $(if $(call same,$(file <$1),$2),,$(shell mkdir -p $(BUILD)/keys)$(file >$1,$2))
+remember = $(if $(and $(wildcard $1),$(call same,$(file <$1),$2)),,$(shell mkdir -p $(BUILD)/keys)$(file >$1,$2))
 same = $(and $(findstring x$1,x$2),$(findstring x$2,x$1))
 ALL_FLAGS := $(strip $(CC) $(foreach s,src/ kernels/host/ train/ train/host/ tests/ bench/,$(call flags_of,$s)) \
 	$(LINK_FLAGS) $(LINK_LIBS) $(TRAIN_FEATURE_LIBS) $(TEST_FEATURE_LIBS))
@@ -84,4 +87,4 @@ WITH_TRAIN := train ab
 program_of = $(call program,$1,$2,$(if $(filter $1,$(WITH_TRAIN)),$(TRAINLIB)),$(if $(filter $1,$(WITH_TRAIN)),$(TRAIN_FEATURE_LIBS)))
 $(foreach m,$(MAINS:/main.c=),$(eval $(call program_of,$(notdir $m),$m)))
 
--include $(patsubst %.o,%.d,$(call objects,$(SRCS) $(BUILD)/features.c))
+-include $(patsubst %.o,%.d,$(call objects,$(C_SRCS) $(BUILD)/features.c))

@@ -1,10 +1,10 @@
 # Looking at the code without running it.
 
 ALL_C := $(wildcard $(foreach d,include/epx src/* src/fabric/* src/device/* kernels/* train train/* bench/* tools/* \
-	tests/*,$d/*.c $d/*.h $d/*.cu))
+	tests/* mk,$d/*.c $d/*.h $d/*.cu))
 
 .PHONY: lint format cuda-compile compile_commands.json
-lint: ## formatting, layers, headers, sizes, words
+lint: $(BUILD)/config.mk ## formatting, layers, headers, sizes, words
 	$(Q)tools/setup.sh lint
 	$(Q)CC='$(CC)' BUILD='$(BUILD)' tools/lint/run.sh
 
@@ -35,4 +35,4 @@ define newline
 endef
 compile_commands.json: ## for editors and clang-tidy
 	$(call say,GEN,$@)
-	@: $(file >$@,[$(subst }$(empty) {,}$(comma)$(newline){,$(foreach s,$(SRCS),$(call entry,$s)))])
+	@: $(file >$@,[$(subst }$(empty) {,}$(comma)$(newline){,$(foreach s,$(C_SRCS),$(call entry,$s)))])

@@ -4,7 +4,8 @@
 #   mk/run-tests.sh RUNNER... SCRIPT.sh...
 #
 # A runner is a Criterion program; its own record (TAP) is what is counted. A runner that dies or hangs leaves none
-# and counts as failed. So does a report of a sanitizer that comes after the last test, where Criterion is blind.
+# and counts as failed; one test may take a quarter of its time. A report of a sanitizer counts too: some come after
+# the last test, where Criterion is blind.
 # A script counts as one test; exit 77 says that it was skipped, and why on its last line.
 set -u
 passed=0 failed=0 skipped=0 bad=()
@@ -26,7 +27,7 @@ run_program() {
     name=$1
     rm -f "$tap"
     # shellcheck disable=SC2086  # TEST_ARGS are words
-    "${limit[@]}" "$2" --jobs 2 --timeout "${TEST_TIMEOUT:-600}" --tap="$tap" ${TEST_ARGS:-} 2>&1 | tee "$log"
+    "${limit[@]}" "$2" --jobs 2 --timeout "$((${TEST_TIMEOUT:-600} / 4))" --tap="$tap" ${TEST_ARGS:-} 2>&1 | tee "$log"
     rc=${PIPESTATUS[0]}
     if [ ! -s "$tap" ]; then
         fail "$name: the runner ended with status $rc and left no record ($log)"

@@ -20,12 +20,13 @@ $(BUILD)/features.c: $(BUILD)/config.mk ;
 pick = $(sort $(filter $(KEEP),$1) $(filter-out $(EXCLUDE),$1))
 objects = $(1:%=$(BUILD)/obj/%.o)
 
-LIB_SRCS := $(call pick,$(wildcard src/*/*.c src/fabric/*/*.c src/device/*/*.c kernels/*/*.c))
 CUDA_SRCS := $(wildcard kernels/cuda/*.cu src/device/cuda/*.cu src/fabric/nccl/*.cu train/cuda/*.cu)
+LIB_SRCS := $(call pick,$(wildcard src/*/*.c src/fabric/*/*.c src/device/*/*.c kernels/*/*.c) \
+	$(filter-out train/%,$(CUDA_SRCS)))
 PLUGIN_SRCS := $(wildcard tests/plugins/*.c)
 
 # A program is a folder with a main.c. All else in the folder goes into an archive, which tests link too.
-TRAIN_SRCS := $(call pick,$(wildcard train/*.c train/host/*.c train/cuda/*.c))
+TRAIN_SRCS := $(call pick,$(wildcard train/*.c train/host/*.c train/cuda/*.c) $(filter train/%,$(CUDA_SRCS)))
 COMMON_SRCS := $(wildcard bench/common/*.c tools/common/*.c)
 TOOL_MAINS := $(wildcard bench/*/main.c tools/*/main.c)
 TOOL_SRCS := $(call pick,$(wildcard $(TOOL_MAINS:main.c=*.c)))
@@ -37,4 +38,5 @@ suite_srcs = $(call pick,$(wildcard tests/$1/*.c))
 TEST_SRCS := $(SUPPORT_SRCS) $(foreach s,$(SUITES),$(call suite_srcs,$s))
 SHELL_TESTS := $(foreach s,$(SUITES),$(wildcard tests/$s/test_*.sh))
 
-SRCS := $(sort $(LIB_SRCS) $(TRAIN_SRCS) $(COMMON_SRCS) $(TOOL_SRCS) $(if $(filter criterion,$(FEATURES_ON)),$(TEST_SRCS)))
+C_SRCS := $(filter %.c,$(sort $(LIB_SRCS) $(TRAIN_SRCS) $(COMMON_SRCS) $(TOOL_SRCS) \
+	$(if $(filter criterion,$(FEATURES_ON)),$(TEST_SRCS))))
