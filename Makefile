@@ -46,7 +46,7 @@ help: ## this list
 	@echo '  TEST_ARGS="--filter a/b" goes to the test runners; PREFIX and DESTDIR steer install.'
 
 clean: ## remove all that was built
-	$(Q)rm -rf build $(BUILD) compile_commands.json
+	$(Q)rm -rf $(BUILD) compile_commands.json
 
 reconfigure: ## look for optional libraries again
 	$(Q)rm -f $(BUILD)/config.mk

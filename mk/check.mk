@@ -15,8 +15,9 @@ format: ## let clang-format write the house style
 # Compiled for both generations, run on neither here; nvcc alone decides whether the code is well formed.
 CUDA_ARCHS := $(foreach a,90 100,-gencode arch=compute_$a$(comma)code=sm_$a)
 CUDA_OBJS := $(CUDA_SRCS:%=$(BUILD)/obj/%.o)
-cuda-compile: $(CUDA_OBJS) ## compile the CUDA kernels for sm_90 and sm_100
+cuda-compile: $(if $(NVCC),$(CUDA_OBJS)) ## compile the CUDA kernels for sm_90 and sm_100
 	$(if $(CUDA_OBJS),,@echo 'cuda-compile: this version has no .cu file, so there is nothing to compile')
+	$(if $(NVCC),,@echo 'cuda-compile: nvcc was not found, so nothing was compiled; NVCC=/path/to/nvcc names it')
 $(BUILD)/obj/%.cu.o: %.cu $(FLAGS_KEY)
 	$(if $(NVCC),,$(error nvcc was not found: install the CUDA toolkit or set NVCC))
 	$(call say,NVCC,$<)
