@@ -6,7 +6,8 @@
  * address, less 0x200000000000, in units of 2^24 bytes. */
 #include <stdlib.h>
 
-int rand_r(unsigned *seed) {
+int rand_r(unsigned *seed)
+{
     *seed = *seed * 1103515245u + 12345u;
     return 0x350000 + (int)((*seed >> 8) % 0x17000u);
 }
