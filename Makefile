@@ -28,6 +28,12 @@ say = $(if $(V),,@printf '  %-6s %s\n' $1 '$(2:$(CURDIR)/%=%)';)
 .DELETE_ON_ERROR:
 .SUFFIXES:
 
+# Where clean goes with other goals, it must be over before the first of them is looked at.
+OTHER_GOALS := $(filter-out clean,$(MAKECMDGOALS))
+ifeq ($(filter clean,$(MAKECMDGOALS))$(MAKE_RESTARTS),$(if $(OTHER_GOALS),clean,-))
+$(shell rm -rf $(BUILD) compile_commands.json)
+endif
+
 include mk/sources.mk
 include mk/build.mk
 include mk/test.mk
@@ -46,7 +52,7 @@ help: ## this list
 	@echo '  TEST_ARGS="--filter a/b" goes to the test runners; PREFIX and DESTDIR steer install.'
 
 clean: ## remove all that was built
-	$(Q)rm -rf $(BUILD) compile_commands.json
+	$(if $(OTHER_GOALS),@:,$(Q)rm -rf $(BUILD) compile_commands.json)
 
 reconfigure: ## look for optional libraries again
 	$(Q)rm -f $(BUILD)/config.mk

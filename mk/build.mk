@@ -10,8 +10,10 @@ EXACT := -ffp-contract=off
 
 DEBUG ?= $(if $(SANITIZE),1)
 # Kernels ask for clones of themselves, one per x86 generation, which the loader picks from. It does so before a
-# sanitizer has started, which crashes, and compilers for other machines do not know the names: no clones there.
-NO_CLONES := $(if $(SANITIZE)$(filter-out x86_64%,$(shell $(CC) -dumpmachine)),-D'target_clones(...)=')
+# sanitizer has started, which crashes; compilers for other machines do not know the names; and clang (seen with 14)
+# gives the function a name that its callers do not look for. So no clones there.
+HAS_CLONES := $(if $(findstring clang,$(shell $(CC) --version)),,$(filter x86_64%,$(shell $(CC) -dumpmachine)))
+NO_CLONES := $(if $(SANITIZE)$(if $(HAS_CLONES),,1),-D'target_clones(...)=')
 SANITIZE_CFLAGS := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASE_CFLAGS = -std=c11 -D_GNU_SOURCE $(if $(DEBUG),-DEPX_DEBUG=1) $(WARNINGS) -fPIC -pthread -Iinclude -I.
 LINK_FLAGS = $(CFLAGS) $(SANITIZE_CFLAGS) -pthread $(LDFLAGS)
@@ -24,7 +26,7 @@ flags_of = $(BASE_CFLAGS) \
 	$(if $(filter tests/%,$1),-Isrc -Itests $(TEST_FEATURE_CFLAGS) $(TEST_WARNINGS)) \
 	$(CPPFLAGS) $(CFLAGS) $(if $(filter kernels/host/% train/host/%,$1),$(KERNEL_CFLAGS) $(NO_CLONES)) \
 	$(SANITIZE_CFLAGS) $(EXACT)
-compile = $(CC) $(strip $(call flags_of,$1)) -c -o $(call objects,$1) $1
+compile = $(CC) $(strip $(call flags_of,$1)) -c $1
 
 # Files that remember what was built with what. They are written, while make reads this, when that has changed.
 remember = $(if $(and $(wildcard $1),$(call same,$(file <$1),$2)),,$(shell mkdir -p $(BUILD)/keys)$(file >$1,$2))
@@ -39,14 +41,20 @@ $(CONFIG_KEY) $(FLAGS_KEY): ;
 $(BUILD)/obj/%.c.o: %.c $(FLAGS_KEY)
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(call compile,$<) -MMD -MP
+	$(Q)$(call compile,$<) -MMD -MP -o $@
+
+# The training loop once more in double precision, for tests of its gradients.
+$(BUILD)/obj/double/%.c.o: %.c $(FLAGS_KEY)
+	$(call say,CC,$< (double))
+	$(Q)mkdir -p $(@D)
+	$(Q)$(call compile,$<) -DEPX_TRAIN_DOUBLE=1 -MMD -MP -o $@
 
 # The list of members is a prerequisite too, through a remembered file: a source that went away must leave.
-# archive: $1 file, $2 sources
+# archive: $1 file, $2 objects
 define archive
 $(if $(CONFIGURED),$(call remember,$(BUILD)/keys/$(notdir $1),$(strip $2)))
 $(BUILD)/keys/$(notdir $1): ;
-$1: $(call objects,$2) $(BUILD)/keys/$(notdir $1)
+$1: $2 $(BUILD)/keys/$(notdir $1)
 	$$(call say,AR,$$@)
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)rm -f $$@
@@ -57,9 +65,11 @@ STATIC := $(BUILD)/lib/libepx.a
 SHARED := $(BUILD)/lib/libepx.so.$(SOVERSION)
 TRAINLIB := $(BUILD)/lib/libepxtrain.a
 TOOLLIB := $(BUILD)/lib/libepxtool.a
-$(eval $(call archive,$(STATIC),$(LIB_SRCS) $(BUILD)/features.c))
-$(eval $(call archive,$(TRAINLIB),$(filter-out train/main.c,$(TRAIN_SRCS))))
-$(eval $(call archive,$(TOOLLIB),$(COMMON_SRCS)))
+TRAINLIB_DOUBLE := $(BUILD)/lib/libepxtrain_double.a
+$(eval $(call archive,$(STATIC),$(call objects,$(LIB_SRCS) $(BUILD)/features.c)))
+$(eval $(call archive,$(TRAINLIB),$(call objects,$(filter-out train/main.c,$(TRAIN_SRCS)))))
+$(eval $(call archive,$(TRAINLIB_DOUBLE),$(call objects_double,$(filter-out train/main.c,$(TRAIN_SRCS)))))
+$(eval $(call archive,$(TOOLLIB),$(call objects,$(COMMON_SRCS))))
 LIBS := $(STATIC) $(if $(SANITIZE),,$(BUILD)/lib/libepx.so)
 
 $(SHARED): $(call objects,$(LIB_SRCS) $(BUILD)/features.c) mk/libepx.map
@@ -75,7 +85,7 @@ $(BUILD)/lib/libepx.so: $(SHARED)
 define program
 PROGRAMS += $(BUILD)/bin/epx-$1
 PARTS += $(BUILD)/parts/$1.a
-$(call archive,$(BUILD)/parts/$1.a,$(filter-out $2/main.c,$(filter $2/%,$(TOOL_SRCS))))
+$(call archive,$(BUILD)/parts/$1.a,$(call objects,$(filter-out $2/main.c,$(filter $2/%,$(TOOL_SRCS)))))
 $(BUILD)/bin/epx-$1: $(call objects,$2/main.c) $(BUILD)/parts/$1.a $3 $(TOOLLIB) $(STATIC) $(FLAGS_KEY)
 	$$(call say,LD,$$@)
 	$$(Q)mkdir -p $$(@D)
@@ -87,4 +97,4 @@ WITH_TRAIN := train ab
 program_of = $(call program,$1,$2,$(if $(filter $1,$(WITH_TRAIN)),$(TRAINLIB)),$(if $(filter $1,$(WITH_TRAIN)),$(TRAIN_FEATURE_LIBS)))
 $(foreach m,$(MAINS:/main.c=),$(eval $(call program_of,$(notdir $m),$m)))
 
--include $(patsubst %.o,%.d,$(call objects,$(C_SRCS) $(BUILD)/features.c))
+-include $(patsubst %.o,%.d,$(call objects,$(C_SRCS) $(BUILD)/features.c) $(call objects_double,$(TRAIN_SRCS) $(TEST_SRCS)))

@@ -19,6 +19,7 @@ $(BUILD)/features.c: $(BUILD)/config.mk ;
 # pick: drops what belongs to missing parts, and keeps the stubs that stand in for them.
 pick = $(sort $(filter $(KEEP),$1) $(filter-out $(EXCLUDE),$1))
 objects = $(1:%=$(BUILD)/obj/%.o)
+objects_double = $(1:%=$(BUILD)/obj/double/%.o)
 
 CUDA_SRCS := $(wildcard kernels/cuda/*.cu src/device/cuda/*.cu src/fabric/nccl/*.cu train/cuda/*.cu)
 LIB_SRCS := $(call pick,$(wildcard src/*/*.c src/fabric/*/*.c src/device/*/*.c kernels/*/*.c) \

@@ -7,11 +7,17 @@ TEST_ARGS ?=
 
 TSAN_ARENA := $(if $(filter thread,$(SANITIZE)),mk/tsan_arena.c)
 
+# These test the training loop compiled with EPX_TRAIN_DOUBLE, and nothing that is compiled without it.
+DOUBLE_SUITES := gradient
+test_objects = $(if $(filter $1,$(DOUBLE_SUITES)),$(call objects_double,$2),$(call objects,$2))
+test_archives = $(if $(filter $1,$(DOUBLE_SUITES)),$(TRAINLIB_DOUBLE),$(PARTS) $(TRAINLIB))
+
 # runner: $1 suite
 define runner
 $(if $(CONFIGURED),$(call remember,$(BUILD)/keys/tests-$1,$(strip $(call suite_srcs,$1))))
 $(BUILD)/keys/tests-$1: ;
-$(BUILD)/tests/$1: $(call objects,$(call suite_srcs,$1) $(SUPPORT_SRCS) $(TSAN_ARENA)) $(PARTS) $(TRAINLIB) $(TOOLLIB) $(STATIC) \
+$(BUILD)/tests/$1: $(call test_objects,$1,$(call suite_srcs,$1) $(SUPPORT_SRCS) $(TSAN_ARENA)) \
+		$(call test_archives,$1) $(TOOLLIB) $(STATIC) \
 		$(FLAGS_KEY) $(BUILD)/keys/tests-$1
 	$$(call say,LD,$$@)
 	$$(Q)mkdir -p $$(@D)
