@@ -12,9 +12,11 @@ const epx_kernels_t epx_kernels_host = {
     .poison = epx_host_poison,
     .find_poison = epx_host_find_poison,
     .checksum = epx_host_checksum,
+    .verify = epx_host_verify,
     .pooled_gate1 = epx_host_pooled_gate1,
     .pooled_gate2 = epx_host_pooled_gate2,
     .ragged_layout = epx_host_ragged_layout,
+    .ragged_return = epx_host_ragged_return,
     .ring_layout = epx_host_ring_layout,
     .ring_block = epx_host_ring_block,
 };

@@ -1,6 +1,6 @@
 /*
- * The host kernels. Every function here is the host's version of the entry of the same name in epx_kernels_t; see
- * include/epx/kernels.h. The stream is ignored, all calls are synchronous and return EPX_OK.
+ * The host kernels. Every function here is the host's version of the entry of the same name in epx_kernels_t;
+ * see include/epx/kernels.h. The stream is ignored, all calls are synchronous and return EPX_OK.
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef EPX_KERNELS_HOST_TABLE_H
@@ -20,11 +20,13 @@ epx_status_t epx_host_scale_dot(const epx_k_scale_dot_t *args, epx_stream_t stre
 epx_status_t epx_host_poison(const epx_k_poison_t *args, epx_stream_t stream);
 epx_status_t epx_host_find_poison(const epx_k_find_poison_t *args, epx_stream_t stream);
 epx_status_t epx_host_checksum(const epx_k_checksum_t *args, epx_stream_t stream);
+epx_status_t epx_host_verify(const epx_k_verify_t *args, epx_stream_t stream);
 
 /* Written beside their transports: kernels/host/pooled_wave_*.c, ragged_*.c, ring_*.c. */
 epx_status_t epx_host_pooled_gate1(const struct epx_k_pooled_gate1 *args, epx_stream_t stream);
 epx_status_t epx_host_pooled_gate2(const struct epx_k_pooled_gate2 *args, epx_stream_t stream);
 epx_status_t epx_host_ragged_layout(const struct epx_k_ragged_layout *args, epx_stream_t stream);
+epx_status_t epx_host_ragged_return(const struct epx_k_ragged_return *args, epx_stream_t stream);
 epx_status_t epx_host_ring_layout(const struct epx_k_ring_layout *args, epx_stream_t stream);
 epx_status_t epx_host_ring_block(const struct epx_k_ring_block *args, epx_stream_t stream);
 

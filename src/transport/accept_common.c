@@ -39,6 +39,9 @@ int32_t epx_virtual_sender(int64_t t, int64_t tokens, int32_t m)
     return (int32_t)(t < edge ? t / (small + 1) : larger + (t - edge) / small);
 }
 
-int32_t epx_block_first(int32_t c, int32_t n, int32_t parts) { return (int32_t)epx_virtual_first(c, n, parts); }
+int32_t epx_block_first(int32_t c, int32_t n, int32_t parts)
+{
+    return (int32_t)epx_virtual_first(c, n, parts);
+}
 
 int32_t epx_block_of(int32_t i, int32_t n, int32_t parts) { return epx_virtual_sender(i, n, parts); }

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* One destination. `left` [El, N] is what has not moved, `room` [N] what each sender's slab still holds in this wave. */
+/* One destination. `left` [El, N] is what has not moved, `room` [N] what each sender's slab still holds in
+ * this wave. */
 typedef struct schedule {
     int32_t ranks, experts, local_experts;
     const int32_t *expert, *n;

@@ -27,8 +27,8 @@ int64_t epx_pooled_sender_limit(const epx_rule_t *rule, int32_t local_experts, i
     int64_t physical = epx_pooled_slots(rule, local_experts);
     if (rule->dropless)
         return physical;
-    return epx_min64(physical, epx_accept_ceil(valid * local_experts, rule->cs,
-                                               (int64_t)rule->experts * rule->waves));
+    return epx_min64(physical,
+                     epx_accept_ceil(valid * local_experts, rule->cs, (int64_t)rule->experts * rule->waves));
 }
 
 int64_t epx_pooled_receiver_limit(const epx_rule_t *rule, int64_t valid_all)
@@ -40,9 +40,10 @@ int64_t epx_pooled_receiver_limit(const epx_rule_t *rule, int64_t valid_all)
 }
 
 /*
- * Gate 1 keeps the first `room` = limit * W ordinals of a destination, since slot < limit means ordinal < limit * W. Both
- * numbers of a destination live in one scratch entry: room in the upper half, the next ordinal in the lower half.
- * The next ordinal stops at room, so that what is left is exactly what spilled proposals may still take.
+ * Gate 1 keeps the first `room` = limit * W ordinals of a destination, since slot < limit means ordinal <
+ * limit * W. Both numbers of a destination live in one scratch entry: room in the upper half, the next
+ * ordinal in the lower half. The next ordinal stops at room, so that what is left is exactly what spilled
+ * proposals may still take.
  */
 static inline int64_t gate_take(int64_t *entry)
 {
@@ -74,9 +75,10 @@ static void gate_open(const epx_rule_t *rule, int64_t valid, int64_t *gate)
     }
 }
 
-/* One round of spilling: column K + x of every token that still has a refused assignment. Returns how many were kept. */
-static int64_t spill_round(const epx_rule_t *rule, const int32_t *expert, int64_t tokens, int32_t columns, int32_t x,
-                           int32_t *wave, int32_t *slot, int64_t *gate)
+/* One round of spilling: column K + x of every token that still has a refused assignment. Returns how many
+ * were kept. */
+static int64_t spill_round(const epx_rule_t *rule, const int32_t *expert, int64_t tokens, int32_t columns,
+                           int32_t x, int32_t *wave, int32_t *slot, int64_t *gate)
 {
     int64_t kept = 0;
     for (int64_t t = 0; t < tokens; t++) {
@@ -100,8 +102,8 @@ static int64_t spill_round(const epx_rule_t *rule, const int32_t *expert, int64_
     return kept;
 }
 
-void epx_pooled_gate1(const epx_rule_t *rule, const int32_t *expert, int64_t tokens, int32_t columns, int32_t *wave,
-                      int32_t *slot, int64_t *scratch, epx_pooled_counts_t *counts)
+void epx_pooled_gate1(const epx_rule_t *rule, const int32_t *expert, int64_t tokens, int32_t columns,
+                      int32_t *wave, int32_t *slot, int64_t *scratch, epx_pooled_counts_t *counts)
 {
     const int32_t *owner = rule->owners->owner;
     int32_t top_k = rule->top_k, waves = rule->waves;
@@ -133,8 +135,8 @@ void epx_pooled_gate1(const epx_rule_t *rule, const int32_t *expert, int64_t tok
     counts->spilled += spilled;
 }
 
-int64_t epx_pooled_gate2(const epx_rule_t *rule, int32_t d, int64_t limit, const int32_t *const *tag, int32_t *const *row,
-                         int64_t *count)
+int64_t epx_pooled_gate2(const epx_rule_t *rule, int32_t d, int64_t limit, const int32_t *const *tag,
+                         int32_t *const *row, int64_t *count)
 {
     int32_t local_experts = rule->owners->first[d + 1] - rule->owners->first[d];
     int64_t slots = epx_pooled_slots(rule, local_experts), refused = 0;
@@ -142,7 +144,8 @@ int64_t epx_pooled_gate2(const epx_rule_t *rule, int32_t d, int64_t limit, const
 
     for (int64_t i = 0; i < slots; i++) {
         for (int32_t s = 0; s < rule->ranks; s++) {
-            uint32_t e = (uint32_t)tag[s][i] - 1; /* 0 wraps and is out of range, like anything that is no tag */
+            uint32_t e =
+                (uint32_t)tag[s][i] - 1; /* 0 wraps and is out of range, like anything that is no tag */
             int64_t j = -1;
             if (e < (uint32_t)local_experts) {
                 j = count[e]++;

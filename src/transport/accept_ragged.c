@@ -1,4 +1,5 @@
-/* Who is kept when the counts of all ranks are known: prefix, waterfill, fair. SPDX-License-Identifier: Apache-2.0 */
+/* Who is kept when the counts of all ranks are known: prefix, waterfill, fair. SPDX-License-Identifier:
+ * Apache-2.0 */
 #include "transport/accept.h"
 #include "transport/accept_common.h"
 
@@ -38,7 +39,8 @@ static int64_t wanted(const epx_rule_t *rule, const int32_t *n, int32_t e)
 }
 
 /* Senders ascending take what is left of `quota`; returns the rest. */
-static int64_t take_ascending(const epx_rule_t *rule, int32_t e, int64_t quota, const int32_t *n, int32_t *acc)
+static int64_t take_ascending(const epx_rule_t *rule, int32_t e, int64_t quota, const int32_t *n,
+                              int32_t *acc)
 {
     for (int32_t s = 0; s < rule->ranks; s++) {
         int64_t i = (int64_t)s * rule->experts + e;
@@ -49,8 +51,9 @@ static int64_t take_ascending(const epx_rule_t *rule, int32_t e, int64_t quota, 
 }
 
 /*
- * The largest t such that at least `seats` >= 1 remainders are >= t, found by halving [1, bound): remainders above t
- * win a seat for sure, those equal to t compete by rank. At least `seats` remainders are >= 1, see take_fair.
+ * The largest t such that at least `seats` >= 1 remainders are >= t, found by halving [1, bound): remainders
+ * above t win a seat for sure, those equal to t compete by rank. At least `seats` remainders are >= 1, see
+ * take_fair.
  */
 static int64_t seat_threshold(const int64_t *remainder, int32_t ranks, int64_t seats, int64_t bound)
 {
@@ -68,12 +71,12 @@ static int64_t seat_threshold(const int64_t *remainder, int32_t ranks, int64_t s
 }
 
 /*
- * Largest remainder in integers: sender s gets floor(n * quota / all), and the seats that are left go to the largest
- * remainders, ties to the lower sender. The remainders sum to seats * all and each is below all, so more than `seats` of
- * them are positive when seats > 0, and nobody gets more than he asked for.
+ * Largest remainder in integers: sender s gets floor(n * quota / all), and the seats that are left go to the
+ * largest remainders, ties to the lower sender. The remainders sum to seats * all and each is below all, so
+ * more than `seats` of them are positive when seats > 0, and nobody gets more than he asked for.
  */
-static void take_fair(const epx_rule_t *rule, int32_t e, int64_t quota, int64_t all, const int32_t *n, int32_t *acc,
-                      int64_t *remainder)
+static void take_fair(const epx_rule_t *rule, int32_t e, int64_t quota, int64_t all, const int32_t *n,
+                      int32_t *acc, int64_t *remainder)
 {
     int64_t seats = quota, above = 0;
     for (int32_t s = 0; s < rule->ranks; s++) {
@@ -101,11 +104,12 @@ static void take_fair(const epx_rule_t *rule, int32_t e, int64_t quota, int64_t 
 }
 
 /*
- * Two passes over the experts, both ascending: the first learns how much stays unused below the even share, the second
- * gives every expert its floor and hands out what is unused. floors: what is left of cap for floors; slack: for more.
+ * Two passes over the experts, both ascending: the first learns how much stays unused below the even share,
+ * the second gives every expert its floor and hands out what is unused. floors: what is left of cap for
+ * floors; slack: for more.
  */
-static void accept_by_level(const epx_rule_t *rule, const int32_t *expert, int32_t experts, int64_t share, int64_t cap,
-                            const int32_t *n, int32_t *acc, int64_t *scratch)
+static void accept_by_level(const epx_rule_t *rule, const int32_t *expert, int32_t experts, int64_t share,
+                            int64_t cap, const int32_t *n, int32_t *acc, int64_t *scratch)
 {
     int64_t floors_sum = 0;
     for (int32_t i = 0; i < experts; i++)
@@ -125,8 +129,8 @@ static void accept_by_level(const epx_rule_t *rule, const int32_t *expert, int32
     }
 }
 
-void epx_ragged_accept(const epx_rule_t *rule, int32_t d, int32_t c, int64_t valid_all, const int32_t *n, int32_t *acc,
-                       int64_t *scratch)
+void epx_ragged_accept(const epx_rule_t *rule, int32_t d, int32_t c, int64_t valid_all, const int32_t *n,
+                       int32_t *acc, int64_t *scratch)
 {
     int32_t first = rule->owners->first[d], local_experts = rule->owners->first[d + 1] - first;
     int32_t from = epx_block_first(c, local_experts, rule->waves);
