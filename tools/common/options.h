@@ -1,0 +1,71 @@
+/*
+ * Command lines: one table of options per program, which is also its help.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * --name VALUE, --name=VALUE, -l VALUE (where the option has a letter); `--` ends the options. A later option
+ * wins. --help and --version belong to every program and need no row. Names are never abbreviated: a script
+ * must not change its meaning when an option is added.
+ */
+#ifndef EPX_TOOLS_OPTIONS_H
+#define EPX_TOOLS_OPTIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum epx_option_kind {
+    EPX_OPTION_END = 0, /* closes the table */
+    EPX_OPTION_SECTION, /* a heading of the help; `help` is its text */
+    EPX_OPTION_FLAG,    /* int32_t, becomes 1 */
+    EPX_OPTION_INT,     /* int64_t in lo..hi; 4K, 2M, 1G are multiples of 1024 */
+    EPX_OPTION_REAL,    /* double in lo..hi */
+    EPX_OPTION_TEXT,    /* const char *, not empty */
+    EPX_OPTION_CHOICE,  /* int32_t, index of the word in `choices` */
+    EPX_OPTION_CALL     /* set(target, value, ...); may be given many times */
+} epx_option_kind_t;
+
+/* Reads one value. Returns 0, or -1 with "what is wrong: what to do" in `problem`. */
+typedef int (*epx_option_set_fn)(void *target, const char *value, char *problem, size_t problem_bytes);
+
+typedef struct epx_option {
+    epx_option_kind_t kind;
+    char letter;          /* 0: none */
+    const char *name;     /* without the dashes */
+    const char *argument; /* what help calls the value; NULL for a flag */
+    const char *help;     /* without a full stop; the help adds the default that `target` holds */
+    void *target;
+    double lo, hi;              /* INT, REAL: bounds; both 0: none */
+    const char *const *choices; /* CHOICE: ends with NULL */
+    epx_option_set_fn set;      /* CALL; for a CALL with argument NULL the value is "" */
+} epx_option_t;
+
+typedef struct epx_program {
+    const char *name;     /* "epx-perf" */
+    const char *summary;  /* one or two sentences */
+    const char *operands; /* what may follow the options, "DIR..."; NULL: nothing may */
+    const epx_option_t *options;
+    const char *notes; /* printed below the options: examples, exit codes; may be NULL */
+} epx_program_t;
+
+/*
+ * Reads argv into the targets and calls epx_tool_begin. Returns EPX_GO_ON, or the code to exit with: 0 after
+ * --help and --version, EPX_EXIT_USAGE after an error, which has been printed. Operands are moved to the end
+ * of argv, in order; *first_operand_p (may be NULL) is the index of the first.
+ */
+int epx_options_parse(const epx_program_t *program, int argc, char **argv, int *first_operand_p);
+
+/* The nearest of `count` words to `word`, by edits; NULL when none is near. For "did you mean". */
+const char *epx_nearest_word(const char *word, const char *const *words, size_t count);
+
+/* Reads an integer with an optional K, M or G; 0, or -1 where it is none or does not fit. */
+int epx_read_int(const char *text, int64_t *value_p);
+int epx_read_real(const char *text, double *value_p);
+
+/* Splits "name:key=value,key=value" for options of that form: calls pair for each key. Returns 0, or the
+ * first non-zero value of `pair`; -1 with a problem for a malformed text. `name` [name_bytes] gets what
+ * stands before the colon. */
+typedef int (*epx_pair_fn)(void *context, const char *key, const char *value, char *problem,
+                           size_t problem_bytes);
+int epx_read_pairs(const char *text, char *name, size_t name_bytes, epx_pair_fn pair, void *context,
+                   char *problem, size_t problem_bytes);
+
+#endif
