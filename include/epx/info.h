@@ -1,11 +1,11 @@
 /*
- * What this library has, what a configuration comes to, and what opening a group would choose and why. For programs
- * that show or check a set-up; nothing here is needed to run a group.
+ * What this library has, what a configuration comes to, and what opening a group would choose and why. For
+ * programs that show or check a set-up; nothing here is needed to run a group.
  * SPDX-License-Identifier: Apache-2.0
  *
- * None of these calls is collective or opens anything; each may be called from any thread. The environment is read
- * anew at every call, as epx_group_open does. `config` is what a program would pass to epx_group_open with `ranks`
- * filled in, so that every answer is the one that opening would come to.
+ * None of these calls is collective or opens anything; each may be called from any thread. The environment is
+ * read anew at every call, as epx_group_open does. `config` is what a program would pass to epx_group_open
+ * with `ranks` filled in, so that every answer is the one that opening would come to.
  */
 #ifndef EPX_INFO_H
 #define EPX_INFO_H
@@ -40,17 +40,19 @@ typedef struct epx_setting {
     const char *help;     /* one line; NULL for a variable that the library does not know */
     const char *value;    /* what counts, as one would write it; "" where nothing is set (EPX_STATS) */
     epx_source_t source;
-    const char *set_by;   /* the variable that won, "EPX_RAGGED_WAVES"; NULL unless the environment did */
-    const char *problem;  /* NULL, or why it cannot be used (text, bounds), or for an unknown variable the nearest name */
+    const char *set_by;  /* the variable that won, "EPX_RAGGED_WAVES"; NULL unless the environment did */
+    const char *problem; /* NULL, or why it cannot be used (text, bounds), or for an unknown variable the
+                            nearest name */
 } epx_setting_t;
 
 typedef void (*epx_setting_fn)(void *context, const epx_setting_t *setting);
 
 /*
- * Calls fn for every row of the configuration table in its order, then for every EPX_ variable of the environment
- * that the table does not know. Prefixed variables count for the transport that would be chosen (as the configuration
- * names it where the choice fails). config NULL: every default. Returns EPX_OK, or the status that opening would give
- * for the first setting with a problem; fn is called for all of them in either case.
+ * Calls fn for every row of the configuration table in its order, then for every EPX_ variable of the
+ * environment that the table does not know. Prefixed variables count for the transport that would be chosen
+ * (as the configuration names it where the choice fails). config NULL: every default. Returns EPX_OK, or the
+ * status that opening would give for the first setting with a problem; fn is called for all of them in either
+ * case.
  */
 epx_status_t epx_config_list(const epx_group_config_t *config, epx_setting_fn fn, void *context);
 
@@ -60,24 +62,26 @@ epx_status_t epx_config_list(const epx_group_config_t *config, epx_setting_fn fn
 typedef struct epx_candidate {
     const char *name;
     const char *summary; /* one line, what it is; may be "" */
-    int32_t score;       /* > 0: it can be used for this configuration; `auto` takes the highest. 0: it cannot */
-    int32_t chosen;      /* 1: opening would take it */
-    const char *reason;  /* score 0: why not. chosen: why it ("EPX_TRANSPORT=ragged", "auto: highest score of 3"). else "" */
+    int32_t score;  /* > 0: it can be used for this configuration; `auto` takes the highest. 0: it cannot */
+    int32_t chosen; /* 1: opening would take it */
+    const char *reason; /* score 0: why not. chosen: why it ("EPX_TRANSPORT=ragged", "auto: highest score of
+                           3"). else "" */
 } epx_candidate_t;
 
 typedef void (*epx_candidate_fn)(void *context, const epx_candidate_t *candidate);
 
 /*
- * Call fn for every known candidate, in the order of the registry, those that this build lacks included (with that
- * reason); a plug-in named by the configuration comes last. Return EPX_OK when one is chosen, else the status with which
- * opening would fail (epx_last_error has the text); fn is called for all of them in either case. Transports are asked for
- * the chosen fabric, fabrics for the chosen device.
+ * Call fn for every known candidate, in the order of the registry, those that this build lacks included (with
+ * that reason); a plug-in named by the configuration comes last. Return EPX_OK when one is chosen, else the
+ * status with which opening would fail (epx_last_error has the text); fn is called for all of them in either
+ * case. Transports are asked for the chosen fabric, fabrics for the chosen device.
  */
 epx_status_t epx_transport_list(const epx_group_config_t *config, epx_candidate_fn fn, void *context);
 epx_status_t epx_fabric_list(const epx_group_config_t *config, epx_candidate_fn fn, void *context);
 epx_status_t epx_device_list(const epx_group_config_t *config, epx_candidate_fn fn, void *context);
 
-/* Properties of a device by name ("host", "cuda"). EPX_ERR_UNSUPPORTED with the reason where it cannot be used. */
+/* Properties of a device by name ("host", "cuda"). EPX_ERR_UNSUPPORTED with the reason where it cannot be
+ * used. */
 epx_status_t epx_device_describe(const char *name, epx_device_properties_t *properties_p);
 
 /* ---- the build -------------------------------------------------------------------------------------------------- */
