@@ -43,20 +43,27 @@ int32_t epx_block_first(int32_t c, int32_t n, int32_t parts);
 int32_t epx_block_of(int32_t i, int32_t n, int32_t parts);
 
 /* ---- pooled_wave ---- */
-int64_t epx_pooled_slots(const epx_rule_t *rule,
-                         int32_t local_experts); /* P(d); 0 where the destination owns none */
-int64_t epx_pooled_rows(const epx_rule_t *rule); /* R */
-int64_t epx_pooled_sender_limit(const epx_rule_t *rule, int32_t local_experts,
-                                int64_t valid);                               /* min(P, logical) */
-int64_t epx_pooled_receiver_limit(const epx_rule_t *rule, int64_t valid_all); /* min(R, logical) */
+
+/* P(d); 0 where the destination owns no expert. */
+int64_t epx_pooled_slots(const epx_rule_t *rule, int32_t local_experts);
+/* R. */
+int64_t epx_pooled_rows(const epx_rule_t *rule);
+/* min(P, logical) of a sender with V(s) = valid, per destination and wave. */
+int64_t epx_pooled_sender_limit(const epx_rule_t *rule, int32_t local_experts, int64_t valid);
+/* min(R, logical) with V = valid_all, per local expert and wave. */
+int64_t epx_pooled_receiver_limit(const epx_rule_t *rule, int64_t valid_all);
 
 /*
  * Gate 1 of one sender (with virtual ranks: of one virtual sender, its tokens only). expert [tokens, columns]
- * with -1 for none, columns = K + X; X > 0 spills. Outputs, both [tokens, columns]: wave  that the assignment
- * travels in, -1 where it does not travel slot  within (destination, wave), -1 likewise An assignment of
- * columns >= K travels only when it replaced a refused one (spill). scratch: [N] int64. Counts (NULL: not
- * wanted) are added to: routed, skipped of the first K columns; spilled: refused ones that travel by another
- * choice, whatever gate 2 then says; dropped: refused ones that do not travel.
+ * with -1 for none, columns = K + X; X > 0 spills.
+ *
+ * Outputs, both [tokens, columns]: `wave` that the assignment travels in and `slot` within (destination,
+ * wave), -1 where it does not travel. An assignment of columns >= K travels only when it replaced a refused
+ * one (spill).
+ *
+ * scratch: [N] int64. Counts (NULL: not wanted) are added to: routed, skipped of the first K columns;
+ * spilled: refused ones that travel by another choice, whatever gate 2 then says; dropped: refused ones that
+ * do not travel.
  *
  * Decisions. A choice of -1 proposes nothing: the assignment stays refused and may propose the next choice. A
  * choice that the token already uses is an assignment like any other. V(s) counts the first K columns only. A
@@ -97,12 +104,15 @@ int64_t epx_ragged_capacity(const epx_rule_t *rule, int32_t chunk_experts, int64
  * s; other entries are left alone. n, acc [N, E]. valid_all = V. scratch [N] int64.
  *
  * Decisions (G experts in the chunk, c = ceil(V * cf / E), c = V when dropless):
- *   An empty chunk has phys = cap = 0, dropless too.
- *   waterfill takes min(cap, G * c) rows at most. Experts ascending get floor_g = min(N_g, c) as long as cap
+ *
+ * An empty chunk has phys = cap = 0, dropless too.
+ *
+ * waterfill takes min(cap, G * c) rows at most. Experts ascending get floor_g = min(N_g, c) as long as cap
  * lasts (rounding can make the floors' sum larger than cap: the last experts pay). What then is left of
- * min(cap, G * c) goes, experts ascending, to those with N_g > c, up to N_g. fair: quota_g of an expert as
- * waterfill's; where quota_g < N_g, floor(n * quota_g / N_g) each in exact integers (needs n * quota_g <
- * 2^63), then one more to the largest remainders, ties to the lower sender.
+ * min(cap, G * c) goes, experts ascending, to those with N_g > c, up to N_g.
+ *
+ * fair: quota_g of an expert as waterfill's; where quota_g < N_g, floor(n * quota_g / N_g) each in exact
+ * integers (needs n * quota_g < 2^63), then one more to the largest remainders, ties to the lower sender.
  */
 void epx_ragged_accept(const epx_rule_t *rule, int32_t d, int32_t c, int64_t valid_all, const int32_t *n,
                        int32_t *acc, int64_t *scratch);
