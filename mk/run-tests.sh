@@ -14,6 +14,10 @@ mkdir -p "$logs"
 export TEST_BUILD TEST_CC SANITIZE
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1} TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=0}
 limit=(timeout -k 10 "${TEST_TIMEOUT:-600}")
+# ThreadSanitizer of older compilers cannot start where the kernel spreads addresses wider than this.
+if [ "${SANITIZE:-}" = thread ] && [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)" -gt 28 ]; then
+    limit+=(setarch -R)
+fi
 reports='ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: '
 
 # fail WHAT: counts one failure and keeps its name for the end.
