@@ -1,4 +1,5 @@
 /* Poison and checksums. SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/host/checksum.h"
 #include "kernels/host/table.h"
 
 #include <string.h>
@@ -51,12 +52,7 @@ epx_status_t epx_host_find_poison(const epx_k_find_poison_t *args, epx_stream_t 
 epx_status_t epx_host_checksum(const epx_k_checksum_t *args, epx_stream_t stream)
 {
     (void)stream;
-    for (int64_t i = 0; i < args->n; i++) {
-        const unsigned char *byte = (const unsigned char *)args->src + i * args->stride;
-        uint32_t sum = 2166136261u;
-        for (int64_t b = 0; b < args->bytes; b++)
-            sum = (sum ^ byte[b]) * 16777619u;
-        args->sum[i] = sum;
-    }
+    for (int64_t i = 0; i < args->n; i++)
+        args->sum[i] = epx_row_checksum((const char *)args->src + i * args->stride, args->bytes);
     return EPX_OK;
 }

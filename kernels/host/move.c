@@ -1,4 +1,5 @@
 /* Moving rows: push to peers, gather into a batch. SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/host/checksum.h"
 #include "kernels/host/table.h"
 
 #include <string.h>
@@ -28,6 +29,18 @@ static void push_copy(const epx_k_push_t *args, const epx_run_t *run, const epx_
     }
 }
 
+static void push_checksum(const epx_k_push_t *args, const epx_run_t *run, const epx_part_t *part, char *to)
+{
+    for (int32_t j = 0; j < run->rows; j++, to += part->dst_stride) {
+        int64_t s = args->index != NULL ? args->index[run->first + j] : run->first + j;
+        if (s < 0)
+            continue;
+        uint32_t sum =
+            epx_row_checksum((const char *)part->src + s / part->divide * part->src_stride, part->bytes);
+        memcpy(to, &sum, sizeof(sum));
+    }
+}
+
 static void push_origin(const epx_k_push_t *args, const epx_run_t *run, const epx_part_t *part, char *to)
 {
     for (int32_t j = 0; j < run->rows; j++, to += part->dst_stride) {
@@ -50,10 +63,11 @@ epx_status_t epx_host_push(const epx_k_push_t *args, epx_stream_t stream)
         for (int32_t p = 0; p < args->parts; p++) {
             const epx_part_t *part = &args->part[p];
             char *to = (char *)args->dst[run->peer] + part->dst_offset + run->row * part->dst_stride;
-            if (part->kind == EPX_PART_ORIGIN)
-                push_origin(args, run, part, to);
-            else
-                push_copy(args, run, part, to);
+            switch (part->kind) {
+            case EPX_PART_COPY: push_copy(args, run, part, to); break;
+            case EPX_PART_ORIGIN: push_origin(args, run, part, to); break;
+            case EPX_PART_CHECKSUM: push_checksum(args, run, part, to); break;
+            }
         }
     }
     return EPX_OK;
