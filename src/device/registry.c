@@ -1,0 +1,14 @@
+/* The devices of this build. SPDX-License-Identifier: Apache-2.0 */
+#include "device/registry.h"
+
+#include "device/host/host.h"
+
+static const epx_device_entry_t devices[] = {{"host", &epx_device_host}, {"cuda", NULL}};
+
+enum { DEVICES = sizeof(devices) / sizeof(devices[0]) };
+
+int32_t epx_device_count(void) { return DEVICES; }
+
+const epx_device_entry_t *epx_device_at(int32_t index) { return &devices[index]; }
+
+const epx_device_ops_t *epx_device_of_host(void) { return &epx_device_host; }

@@ -1,0 +1,257 @@
+/* Fabric `local`: life of fabrics and segments. SPDX-License-Identifier: Apache-2.0 */
+#include "fabric/local/local.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+
+/* What a rank tells the others about its block. */
+typedef struct open_card {
+    uint64_t process; /* differs between processes, so that pointers are not followed across them */
+    local_fabric_t *fabric;
+} open_card_t;
+
+/* Where the parts of a rank's block are; offsets from its start. */
+typedef struct block_layout {
+    int64_t peer, card, word, failure, channel, channel_word, box, segment, segment_ptr, alive, bytes;
+} block_layout_t;
+
+static int64_t take(int64_t *end, int64_t bytes)
+{
+    int64_t offset = *end;
+    *end = (offset + bytes + 127) & ~(int64_t)127;
+    return offset;
+}
+
+static int64_t box_bytes(const epx_fabric_config_t *config)
+{
+    int64_t bytes = (int64_t)config->exchange_bytes;
+    return ((bytes < 256 ? 256 : bytes) + 127) & ~(int64_t)127;
+}
+
+static block_layout_t layout_of(const epx_fabric_config_t *config, int32_t ranks)
+{
+    block_layout_t l;
+    int64_t s = ranks, word = (int64_t)sizeof(_Atomic uint64_t);
+    int64_t channels = config->exchange_channels + LOCAL_EXTRA_CHANNELS, end = 0;
+    take(&end, (int64_t)sizeof(local_fabric_t));
+    l.peer = take(&end, s * (int64_t)sizeof(local_fabric_t *));
+    l.card = take(&end, s * (int64_t)sizeof(open_card_t));
+    l.word = take(&end, config->channels * s * word);
+    l.failure = take(&end, config->failure_channels * s * word);
+    l.channel = take(&end, channels * (int64_t)sizeof(local_channel_t));
+    l.channel_word = take(&end, channels * 2 * s * word);
+    l.box = take(&end, channels * 2 * box_bytes(config));
+    l.segment = take(&end, config->segments_max * (int64_t)sizeof(local_segment_t));
+    l.segment_ptr = take(&end, config->segments_max * s * (int64_t)sizeof(void *));
+    l.alive = take(&end, s * (int64_t)sizeof(int32_t));
+    l.bytes = end;
+    return l;
+}
+
+static int64_t local_memory(const epx_fabric_config_t *config, int32_t ranks) { return layout_of(config, ranks).bytes; }
+
+static int local_probe(const epx_device_ops_t *device, char *reason, size_t reason_bytes)
+{
+    if (strcmp(device->name, "host") != 0) {
+        snprintf(reason, reason_bytes, "carries the host device only in this version");
+        return 0;
+    }
+    return 50;
+}
+
+/* Allocates and lays out one rank's block; NULL when there is no memory. */
+static local_fabric_t *make_block(const epx_fabric_config_t *config, int32_t rank, int32_t ranks)
+{
+    block_layout_t l = layout_of(config, ranks);
+    const epx_allocator_t *allocator = config->allocator;
+    uint8_t *block = allocator->allocate(allocator->context, (size_t)l.bytes, 128, 0);
+    if (block == NULL)
+        return NULL;
+    memset(block, 0, (size_t)l.bytes);
+    local_fabric_t *fabric = (local_fabric_t *)(void *)block;
+    fabric->base = (epx_fabric_t){.ops = &epx_fabric_local, .rank = rank, .ranks = ranks, .caps = epx_fabric_local.caps};
+    fabric->config = *config;
+    fabric->config.exchange_bytes = (size_t)box_bytes(config);
+    fabric->allocator = *allocator;
+    fabric->block_bytes = l.bytes;
+    fabric->spins = epx_bell_spins(ranks);
+    fabric->peer = (local_fabric_t **)(void *)(block + l.peer);
+    fabric->word = (_Atomic uint64_t *)(void *)(block + l.word);
+    fabric->failure = (_Atomic uint64_t *)(void *)(block + l.failure);
+    fabric->channel = (local_channel_t *)(void *)(block + l.channel);
+    fabric->segment = (local_segment_t *)(void *)(block + l.segment);
+    fabric->alive = (int32_t *)(void *)(block + l.alive);
+    _Atomic uint64_t *words = (_Atomic uint64_t *)(void *)(block + l.channel_word);
+    for (int32_t c = 0; c < config->exchange_channels + LOCAL_EXTRA_CHANNELS; c++) {
+        fabric->channel[c].word = words + (int64_t)c * 2 * ranks;
+        fabric->channel[c].failure = words + ((int64_t)c * 2 + 1) * ranks;
+        fabric->channel[c].box = block + l.box + (int64_t)c * 2 * box_bytes(config);
+    }
+    void **pointers = (void **)(void *)(block + l.segment_ptr);
+    for (int32_t i = 0; i < config->segments_max; i++)
+        fabric->segment[i].peer_ptr = pointers + (int64_t)i * ranks;
+    atomic_flag_clear(&fabric->own_hub.lock);
+    return fabric;
+}
+
+static void free_block(local_fabric_t *fabric)
+{
+    epx_allocator_t allocator = fabric->allocator;
+    for (int32_t i = 0; i < fabric->segments; i++)
+        if (fabric->segment[i].memory != NULL)
+            allocator.release(allocator.context, fabric->segment[i].memory, fabric->segment[i].bytes, 1);
+    allocator.release(allocator.context, fabric, (size_t)fabric->block_bytes, 0);
+}
+
+/* Differs between processes of one host and, with the stack's address, in practice between hosts. */
+static uint64_t process_token(void)
+{
+    static int anchor;
+    return (uint64_t)getpid() * 0x9e3779b97f4a7c15u ^ (uint64_t)(uintptr_t)&anchor;
+}
+
+/* Meets the other ranks: gathers cards into `cards` [S], then says whether everybody has a block here. */
+static epx_status_t meet(const epx_fabric_config_t *config, local_fabric_t *fabric, open_card_t *cards)
+{
+    const epx_bootstrap_t *bootstrap = &config->bootstrap;
+    open_card_t mine = {.process = process_token(), .fabric = fabric};
+    if (bootstrap->allgather(bootstrap->context, &mine, cards, sizeof(mine)) != 0)
+        return epx_fail(EPX_ERR_FABRIC, "%s: the all-gather that rank %d opens with failed", config->name, bootstrap->rank);
+    for (int32_t r = 0; r < bootstrap->size; r++)
+        if (cards[r].process != mine.process)
+            return epx_fail(EPX_ERR_UNSUPPORTED,
+                            "%s: fabric local carries threads of one process, rank %d is in another process than rank "
+                            "%d; choose another fabric",
+                            config->name, r, bootstrap->rank);
+    if (fabric == NULL)
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no %" PRId64 " bytes for the fabric's words", config->name,
+                        bootstrap->rank, local_memory(config, bootstrap->size));
+    for (int32_t r = 0; r < bootstrap->size; r++)
+        if (cards[r].fabric == NULL)
+            return epx_fail(EPX_ERR_PEER, "%s: rank %d could not open the fabric (no memory)", config->name, r);
+    return EPX_OK;
+}
+
+static epx_status_t local_open(const epx_fabric_config_t *config, epx_fabric_t **fabric_p)
+{
+    const epx_bootstrap_t *bootstrap = &config->bootstrap;
+    int32_t ranks = bootstrap->size;
+    local_fabric_t *fabric = make_block(config, bootstrap->rank, ranks);
+    /* A rank without a block still has to meet the others, or they would wait for it. */
+    open_card_t *spare = fabric == NULL ? malloc((size_t)ranks * sizeof(open_card_t)) : NULL;
+    open_card_t *cards = spare;
+    if (fabric != NULL)
+        cards = (open_card_t *)(void *)((uint8_t *)fabric + layout_of(config, ranks).card);
+    if (cards == NULL)
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no memory to meet the others", config->name, bootstrap->rank);
+    epx_status_t status = meet(config, fabric, cards);
+    if (status != EPX_OK)
+        goto free_block;
+    for (int32_t r = 0; r < ranks; r++)
+        fabric->peer[r] = cards[r].fabric;
+    fabric->hub = &fabric->peer[0]->own_hub;
+    if (bootstrap->rank == 0) {
+        fabric->own_hub.member = fabric->peer;
+        atomic_store(&fabric->own_hub.references, ranks);
+    }
+    /* Nobody posts before everybody is linked. */
+    open_card_t linked = {0};
+    if (bootstrap->allgather(bootstrap->context, &linked, cards, sizeof(linked)) != 0) {
+        status = epx_fail(EPX_ERR_FABRIC, "%s: the all-gather that rank %d opens with failed", config->name, bootstrap->rank);
+        goto free_block;
+    }
+    *fabric_p = &fabric->base;
+    return EPX_OK;
+
+free_block:
+    free(spare);
+    if (fabric != NULL)
+        free_block(fabric);
+    return status;
+}
+
+epx_status_t epx_fabric_local_create(const epx_fabric_config_t *config, int32_t n, epx_fabric_t **fabrics)
+{
+    for (int32_t r = 0; r < n; r++) {
+        local_fabric_t *fabric = make_block(config, r, n);
+        if (fabric == NULL) {
+            while (r-- > 0)
+                free_block((local_fabric_t *)fabrics[r]);
+            return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for %d ranks of %" PRId64 " bytes", config->name, n,
+                            local_memory(config, n));
+        }
+        fabrics[r] = &fabric->base;
+    }
+    local_fabric_t *first = (local_fabric_t *)fabrics[0];
+    for (int32_t r = 0; r < n; r++) {
+        local_fabric_t *fabric = (local_fabric_t *)fabrics[r];
+        fabric->hub = &first->own_hub;
+        for (int32_t p = 0; p < n; p++)
+            fabric->peer[p] = (local_fabric_t *)fabrics[p];
+    }
+    first->own_hub.member = first->peer;
+    atomic_store(&first->own_hub.references, n);
+    return EPX_OK;
+}
+
+static void local_close(epx_fabric_t **fabric_p)
+{
+    if (*fabric_p == NULL)
+        return;
+    local_fabric_t *fabric = (local_fabric_t *)*fabric_p;
+    local_hub_t *hub = fabric->hub;
+    int32_t ranks = fabric->base.ranks;
+    *fabric_p = NULL;
+    if (atomic_fetch_sub_explicit(&hub->references, 1, memory_order_acq_rel) != 1)
+        return;
+    /* The last one: the hub is inside rank 0's block, so that block goes last. */
+    local_fabric_t **member = hub->member;
+    for (int32_t r = ranks - 1; r >= 0; r--)
+        free_block(member[r]);
+}
+
+static epx_status_t local_segment_open(epx_fabric_t *base, void *memory, size_t bytes, epx_segment_t *segment_p)
+{
+    local_fabric_t *fabric = (local_fabric_t *)base;
+    if (fabric->segments == fabric->config.segments_max)
+        return epx_fail(EPX_ERR_FATAL, "%s: more than %d segments", fabric->config.name, fabric->config.segments_max);
+    local_segment_t *segment = &fabric->segment[fabric->segments++];
+    segment->memory = memory;
+    segment->bytes = bytes;
+    epx_status_t status = epx_local_gather(fabric, LOCAL_SETUP_CHANNEL, &memory, segment->peer_ptr, sizeof(memory),
+                                           60000);
+    if (status != EPX_OK)
+        return status;
+    if (memory == NULL)
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no %zu bytes for its segment", fabric->config.name, base->rank,
+                        bytes);
+    for (int32_t r = 0; r < base->ranks; r++)
+        if (segment->peer_ptr[r] == NULL)
+            return epx_fail(EPX_ERR_PEER, "%s: rank %d could not get the %zu bytes of its segment", fabric->config.name,
+                            r, bytes);
+    *segment_p = (epx_segment_t){.base = memory, .bytes = bytes, .peer_ptr = segment->peer_ptr};
+    return EPX_OK;
+}
+
+const epx_fabric_ops_t epx_fabric_local = {
+    .name = "local",
+    .caps = EPX_FABRIC_LOADSTORE | EPX_FABRIC_DEVICE_SIZES | EPX_FABRIC_BOUNDED_WAIT | EPX_FABRIC_ONE_SIDED_WORDS |
+            EPX_FABRIC_SHARED_ADDRESS,
+    .probe = local_probe,
+    .memory = local_memory,
+    .open = local_open,
+    .close = local_close,
+    .segment_open = local_segment_open,
+    .post = epx_local_post,
+    .wait = epx_local_wait,
+    .post_failure = epx_local_post_failure,
+    .exchange = epx_local_exchange,
+    .abort = epx_local_abort,
+    .aborted = epx_local_aborted,
+    .survivors = epx_local_survivors,
+};

@@ -1,0 +1,148 @@
+/* Fabric `local`: words, waits, the abort. SPDX-License-Identifier: Apache-2.0 */
+#include "base/fail.h"
+#include "fabric/local/local.h"
+
+static uint64_t epoch_value(epx_epoch_t epoch) { return (epoch.base != NULL ? *epoch.base : 0) + epoch.add; }
+
+epx_status_t epx_local_post(epx_fabric_t *base, const epx_post_t *post, epx_stream_t stream)
+{
+    (void)stream;
+    local_fabric_t *fabric = (local_fabric_t *)base;
+    uint64_t epoch = epoch_value(post->epoch);
+    int64_t place = (int64_t)post->channel * base->ranks + base->rank;
+    int32_t first = post->peer == EPX_ALL_PEERS ? 0 : post->peer;
+    int32_t last = post->peer == EPX_ALL_PEERS ? base->ranks - 1 : post->peer;
+    for (int32_t p = first; p <= last; p++) {
+        /* Release: the rows that this thread stored before are visible to who sees the word. */
+        atomic_store_explicit(&fabric->peer[p]->word[place], epoch, memory_order_release);
+        if (p != base->rank)
+            epx_bell_ring(&fabric->peer[p]->bell);
+    }
+    return EPX_OK;
+}
+
+epx_status_t epx_local_post_failure(epx_fabric_t *base, int32_t failure_channel, epx_epoch_t epoch, epx_stream_t stream)
+{
+    (void)stream;
+    local_fabric_t *fabric = (local_fabric_t *)base;
+    int64_t place = (int64_t)failure_channel * base->ranks + base->rank;
+    for (int32_t p = 0; p < base->ranks; p++) {
+        atomic_store_explicit(&fabric->peer[p]->failure[place], epoch_value(epoch), memory_order_release);
+        if (p != base->rank)
+            epx_bell_ring(&fabric->peer[p]->bell);
+    }
+    return EPX_OK;
+}
+
+epx_status_t epx_local_pause(local_watch_t *watch, int32_t *spin, uint32_t bell, int32_t *culprit_p)
+{
+    local_fabric_t *fabric = watch->fabric;
+    if (!watch->ignores_abort) {
+        uint64_t abort = atomic_load_explicit(&fabric->hub->abort, memory_order_acquire);
+        if (abort != 0) {
+            *culprit_p = (int32_t)(abort >> 32) - 1;
+            return *culprit_p == fabric->base.rank ? EPX_ERR_ABORTED : EPX_ERR_PEER;
+        }
+    }
+    if (++*spin < fabric->spins) {
+        epx_spin_pause();
+        return EPX_OK;
+    }
+    if (epx_clock_ns() >= watch->deadline_ns)
+        return EPX_ERR_TIMEOUT;
+    epx_bell_sleep(&fabric->bell, bell, watch->deadline_ns);
+    return EPX_OK;
+}
+
+/* The rank with the lowest failure word that has reached `threshold`, ties: the lowest rank; -1: none. */
+static int32_t find_failure(const local_fabric_t *fabric, const epx_wait_t *wait, uint64_t threshold, uint64_t *value_p)
+{
+    int32_t found = -1;
+    if (wait->failure_channel < 0)
+        return -1;
+    const _Atomic uint64_t *row = fabric->failure + (int64_t)wait->failure_channel * fabric->base.ranks;
+    for (int32_t p = 0; p < fabric->base.ranks; p++) {
+        uint64_t value = atomic_load_explicit(&row[p], memory_order_acquire);
+        if (value >= threshold && (found < 0 || value < *value_p)) {
+            found = p;
+            *value_p = value;
+        }
+    }
+    return found;
+}
+
+static int arrived(uint64_t word, uint64_t expected, epx_wait_mode_t mode)
+{
+    return mode == EPX_WAIT_EQUAL ? word == expected : word >= expected;
+}
+
+/* Waits for one peer's word. */
+static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32_t peer, epx_wait_result_t *result)
+{
+    local_fabric_t *fabric = watch->fabric;
+    const _Atomic uint64_t *word = &fabric->word[(int64_t)wait->channel * fabric->base.ranks + peer];
+    uint64_t threshold = epoch_value(wait->failure_epoch);
+    int32_t spin = 0;
+    for (;;) {
+        uint32_t bell = epx_bell_count(&fabric->bell);
+        uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+        if (arrived(seen, result->expected, wait->mode))
+            return EPX_OK;
+        result->peer = peer;
+        result->seen = seen;
+        if (watch->begin_ns == 0) {
+            watch->begin_ns = epx_clock_ns();
+            watch->deadline_ns = watch->begin_ns + wait->timeout_ms * 1000000;
+        }
+        int32_t failed = find_failure(fabric, wait, threshold, &result->failure);
+        if (failed >= 0) {
+            /* Data that arrived wins: the failure may be of a later route. */
+            if (arrived(atomic_load_explicit(word, memory_order_acquire), result->expected, wait->mode)) {
+                result->failure = 0;
+                return EPX_OK;
+            }
+            result->peer = failed;
+            return EPX_ERR_PEER;
+        }
+        int32_t culprit = peer;
+        epx_status_t status = epx_local_pause(watch, &spin, bell, &culprit);
+        if (status != EPX_OK) {
+            result->peer = culprit;
+            return status;
+        }
+    }
+}
+
+epx_status_t epx_local_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_result_t *result, epx_stream_t stream)
+{
+    (void)stream;
+    local_watch_t watch = {.fabric = (local_fabric_t *)base};
+    int32_t count = wait->peer == EPX_ALL_PEERS ? base->ranks : 1;
+    epx_status_t status = EPX_OK;
+    *result = (epx_wait_result_t){.peer = -1, .expected = epoch_value(wait->epoch)};
+    for (int32_t i = 0; i < count && status == EPX_OK; i++) {
+        int32_t peer = wait->peer == EPX_ALL_PEERS ? (base->rank + i) % base->ranks : wait->peer;
+        status = wait_for(&watch, wait, peer, result);
+    }
+    if (watch.begin_ns != 0)
+        result->waited_ns = epx_clock_ns() - watch.begin_ns;
+    return status;
+}
+
+void epx_local_abort(epx_fabric_t *base, int32_t culprit)
+{
+    local_fabric_t *fabric = (local_fabric_t *)base;
+    uint64_t none = 0, mine = (uint64_t)(uint32_t)(base->rank + 1) << 32 | (uint32_t)(culprit + 1);
+    atomic_compare_exchange_strong(&fabric->hub->abort, &none, mine);
+    for (int32_t p = 0; p < base->ranks; p++)
+        epx_bell_ring(&fabric->peer[p]->bell);
+}
+
+int32_t epx_local_aborted(epx_fabric_t *base, int32_t *culprit_p)
+{
+    local_fabric_t *fabric = (local_fabric_t *)base;
+    uint64_t abort = atomic_load_explicit(&fabric->hub->abort, memory_order_acquire);
+    if (culprit_p != NULL)
+        *culprit_p = (int32_t)(abort & 0xffffffffu) - 1;
+    return (int32_t)(abort >> 32) - 1;
+}
