@@ -98,6 +98,10 @@ typedef struct epx_plan_base {
     int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
     int64_t wait_longest_ns;
     int32_t wait_peer;
+    /* 0, or set by a route that failed here alone: where the lane's epoch goes on at the plan's next call, see
+     * epx_lane_resume in transport/common.h. The library calls that when it answers a dispatch of a dead plan, and when it
+     * destroys the plan; the transport calls it at the plan's next route. */
+    uint64_t resume_epoch;
 } epx_plan_base_t;
 
 /* What open gets. Tables and memory outlive the transport. */

@@ -26,6 +26,15 @@ int64_t epx_take_area(int64_t *end, int64_t bytes)
 
 uint64_t epx_lane_advance(epx_lane_t *lane) { return ++lane->epoch; }
 
+void epx_lane_resume(epx_plan_base_t *plan)
+{
+    if (plan->resume_epoch == 0)
+        return;
+    uint64_t next = plan->lane->epoch + 1;
+    plan->lane->epoch = next > plan->resume_epoch ? next : plan->resume_epoch;
+    plan->resume_epoch = 0;
+}
+
 epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer, epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;

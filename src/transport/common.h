@@ -33,6 +33,12 @@ int64_t epx_take_area(int64_t *end, int64_t bytes);
 /* The lane's next epoch: every route and every start call takes one, on every rank in the same order. */
 uint64_t epx_lane_advance(epx_lane_t *lane);
 
+/*
+ * The first call on a plan whose route failed on this rank alone (no other rank knew at once): the lane's epoch becomes
+ * max(epoch + 1, resume_epoch), as it does on the peers when their dispatch sees the failure. Nothing otherwise.
+ */
+void epx_lane_resume(epx_plan_base_t *plan);
+
 /* Sets my word of the move at one peer or all (EPX_ALL_PEERS); rows have been stored before (LOADSTORE). */
 epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer, epx_stream_t stream);
 
