@@ -1,15 +1,15 @@
 /*
- * Kernels of the transport `ragged`: the layout that a route computes, and the sums that go home on the rank wire.
- * SPDX-License-Identifier: Apache-2.0
+ * Kernels of the transport `ragged`: the layout that a route computes, and the sums that go home on the rank
+ * wire. SPDX-License-Identifier: Apache-2.0
  *
- * Every pointer is device memory unless it says host. Symbols: S real ranks, N = m * S virtual ones, E experts, K choices,
- * C chunks (waves), A_max = T_max * K, q = c * S + d the pair of wave c and rank d.
+ * Every pointer is device memory unless it says host. Symbols: S real ranks, N = m * S virtual ones, E
+ * experts, K choices, C chunks (waves), A_max = T_max * K, q = c * S + d the pair of wave c and rank d.
  *
- * Two row spaces. A *place* is a row of the receiver's batch. A *return row* is a row of the sender's return area, counted
- * from its beginning and ordered by (wave, owner, expert, (token, k)); the return rows of a pair q are one region. On
- * the rank wire the wire rows of a sender stand in the receiver's slot from `base` on, the sum of what earlier senders
- * have accepted there (so nobody needs to know how many wire rows the others have), and their partial sums come home to the
- * beginning of the region.
+ * Two row spaces. A *place* is a row of the receiver's batch. A *return row* is a row of the sender's return
+ * area, counted from its beginning and ordered by (wave, owner, expert, (token, k)); the return rows of a
+ * pair q are one region. On the rank wire the wire rows of a sender stand in the receiver's slot from `base`
+ * on, the sum of what earlier senders have accepted there (so nobody needs to know how many wire rows the
+ * others have), and their partial sums come home to the beginning of the region.
  */
 #ifndef EPX_KERNELS_RAGGED_H
 #define EPX_KERNELS_RAGGED_H
@@ -37,64 +37,70 @@ typedef struct epx_ragged_wave {
 } epx_ragged_wave_t;
 
 /*
- * Everything about a routing that is decided by the counts: runs for push, places, batches. All outputs are in the plan's
- * bytes but for `scratch`. Entries of runs that are empty have rows 0. L = largest number of experts on a rank.
+ * Everything about a routing that is decided by the counts: runs for push, places, batches. All outputs are
+ * in the plan's bytes but for `scratch`. Entries of runs that are empty have rows 0. L = largest number of
+ * experts on a rank.
  */
 typedef struct epx_k_ragged_layout {
     /* in */
-    const epx_shape_t *shape;         /* host */
-    const epx_ragged_order_t *order;  /* host */
-    int32_t local_experts_max;        /* L */
+    const epx_shape_t *shape;        /* host */
+    const epx_ragged_order_t *order; /* host */
+    int32_t local_experts_max;       /* L */
     int32_t rank_wire;
     int64_t tokens;
-    const int32_t *expert, *ordinal;  /* [tokens, K] as read_ids gives them */
-    const int32_t *counts;            /* [N, E] of all ranks */
-    const float *weights;             /* [tokens, K] */
+    const int32_t *expert, *ordinal; /* [tokens, K] as read_ids gives them */
+    const int32_t *counts;           /* [N, E] of all ranks */
+    const float *weights;            /* [tokens, K] */
     /* scratch */
-    int32_t *accepted;                /* [N, E] */
-    int64_t *scratch;                 /* [max(N, 2 * S)] */
-    int32_t *first_row;               /* [m, E] return row of the first assignment of (virtual sender, expert) */
-    int32_t *last_token, *list_end;   /* [C * S] each, rank wire */
-    int64_t *base;                    /* [C * S] my base at rank d, rank wire */
+    int32_t *accepted;  /* [N, E] */
+    int64_t *scratch;   /* [max(N, 2 * S)] */
+    int32_t *first_row; /* [m, E] return row of the first assignment of (virtual sender, expert) */
+    int32_t *last_token, *list_end; /* [C * S] each, rank wire */
+    int64_t *base;                  /* [C * S] my base at rank d, rank wire */
     /* out: head->routed, kept, dropped_sender are set; other fields are left alone */
     epx_plan_head_t *head;
-    epx_ragged_wave_t *wave;          /* [C] */
-    int32_t *place;                   /* [tokens, K] wave * A_max + return row, or -1 */
-    int32_t *send;                    /* [A_max] return row -> a = t * K + k */
-    epx_run_t *send_runs;             /* [E] in order of `order`: first = return row, row = place */
-    epx_run_t *return_runs;           /* [L * S] by (local expert in order of `order`, sender): first = place, row = return row */
-    int64_t *start, *count;           /* [C, L] batch of each wave, by local expert */
-    int64_t *home_start, *home_count; /* [C * S] return rows that come home: first of the region and how many */
+    epx_ragged_wave_t *wave; /* [C] */
+    int32_t *place;          /* [tokens, K] wave * A_max + return row, or -1 */
+    int32_t *send;           /* [A_max] return row -> a = t * K + k */
+    epx_run_t *send_runs;    /* [E] in order of `order`: first = return row, row = place */
+    epx_run_t *return_runs;  /* [L * S] by (local expert in order of `order`, sender): first = place, row =
+                                return row */
+    int64_t *start, *count;  /* [C, L] batch of each wave, by local expert */
+    int64_t *home_start,
+        *home_count; /* [C * S] return rows that come home: first of the region and how many */
     /* rank wire only */
     int32_t *wire_token;              /* [A_max] region + i -> token of the i-th wire row of the pair */
     int32_t *wire_first, *wire_count; /* [A_max] likewise: its entries in the receiver's list */
     int32_t *list_place;              /* [A_max] region + j -> place of entry j, by (token, k) */
     float *list_weight;               /* [A_max] likewise */
     int32_t *wire_row;                /* [tokens, K] receiver's wire row of an assignment that is kept */
-    int32_t *home;                    /* [tokens, K] wave * A_max + return row of each wire row, (wave, rank) ascending, then -1 */
-    epx_run_t *wire_runs;             /* [C * S] wire rows of each pair */
-    epx_run_t *list_runs;             /* [C * S] list entries of each pair */
-    epx_run_t *head_runs;             /* [C * S] entry q of home_count to row `rank` of the receiver's head */
-    epx_run_t *back_runs;             /* [C * S] by (wave, sender): first = base, row = return row, rows = most */
-    int64_t *wire_start, *wire_room;  /* [C * S] by (wave, sender): base, and list entries (most wire rows) there */
+    int32_t
+        *home; /* [tokens, K] wave * A_max + return row of each wire row, (wave, rank) ascending, then -1 */
+    epx_run_t *wire_runs; /* [C * S] wire rows of each pair */
+    epx_run_t *list_runs; /* [C * S] list entries of each pair */
+    epx_run_t *head_runs; /* [C * S] entry q of home_count to row `rank` of the receiver's head */
+    epx_run_t *back_runs; /* [C * S] by (wave, sender): first = base, row = return row, rows = most */
+    int64_t *wire_start,
+        *wire_room; /* [C * S] by (wave, sender): base, and list entries (most wire rows) there */
 } epx_k_ragged_layout_t;
 
 /*
- * For each run i and r below min(rows[i], run.rows), with j = run.first + r: row run.row + r of run.peer becomes
- *   row_type(chain over x of fmaf(weight[x], src[list[x]], sum)),  x in first[j] .. first[j] + count[j] - 1.
+ * For each run i and r below min(rows[i], run.rows), with j = run.first + r: row run.row + r of run.peer
+ * becomes row_type(chain over x of fmaf(weight[x], src[list[x]], sum)),  x in first[j] .. first[j] + count[j]
+ * - 1.
  */
 typedef struct epx_k_ragged_return {
-    void *const *dst;       /* [S] base of each peer */
+    void *const *dst; /* [S] base of each peer */
     int64_t dst_offset, dst_stride;
-    int64_t sum_offset;     /* where the rows' 32-bit checksums go, or -1 */
+    int64_t sum_offset; /* where the rows' 32-bit checksums go, or -1 */
     const epx_run_t *runs;
-    const int64_t *rows;    /* [run_count] */
+    const int64_t *rows; /* [run_count] */
     int32_t run_count;
     const int32_t *first, *count, *list;
-    const float *weights;   /* parallel to list; NULL: 1 */
+    const float *weights; /* parallel to list; NULL: 1 */
     int32_t width;
     epx_type_t row_type;
-    const void *src;        /* row_bytes apart */
+    const void *src; /* row_bytes apart */
     int64_t row_bytes;
 } epx_k_ragged_return_t;
 

@@ -1,0 +1,254 @@
+/* Sizes and areas of `ragged`: pure functions of the shape. SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "ragged/internal.h"
+#include "transport/accept.h"
+
+enum { FLOAT = 4, INT = 4, LONG = 8 };
+
+int32_t epx_ragged_chunks(const epx_shape_t *shape)
+{
+    return shape->waves > 0 ? shape->waves : EPX_RAGGED_CHUNKS;
+}
+
+static int32_t owned(const epx_owners_t *owners, int32_t r)
+{
+    return owners->first[r + 1] - owners->first[r];
+}
+
+/* Experts and physical rows of chunk c of real rank d, over its virtual ranks. */
+static int64_t chunk_rows(const epx_shape_t *shape, const epx_rule_t *rule, int32_t d, int32_t c,
+                          int32_t *experts_p)
+{
+    int64_t rows = 0, all = (int64_t)shape->ranks * shape->tokens_max * shape->top_k;
+    *experts_p = 0;
+    for (int32_t v = d * shape->splits; v < (d + 1) * shape->splits; v++) {
+        int32_t mine = owned(&shape->virt, v);
+        int32_t experts = epx_block_first(c + 1, mine, rule->waves) - epx_block_first(c, mine, rule->waves);
+        rows += epx_ragged_physical(rule, experts);
+        *experts_p += experts;
+    }
+    /* Every virtual owner of a dropless group has room for everything; together they need no more. */
+    return rule->dropless && rows > all ? all : rows;
+}
+
+static void find_largest(const epx_shape_t *shape, epx_ragged_areas_t *areas)
+{
+    epx_rule_t rule = epx_rule_of(shape, areas->chunks);
+    for (int32_t d = 0; d < shape->ranks; d++) {
+        if (owned(&shape->real, d) > areas->local_experts_max)
+            areas->local_experts_max = owned(&shape->real, d);
+        for (int32_t c = 0; c < areas->chunks; c++) {
+            int32_t experts = 0;
+            int64_t rows = chunk_rows(shape, &rule, d, c, &experts);
+            int64_t aligned = rows + (int64_t)experts * (shape->row_align - 1);
+            if (rows > areas->wire_rows_max)
+                areas->wire_rows_max = rows;
+            if (aligned > areas->rows_max)
+                areas->rows_max = aligned;
+        }
+    }
+}
+
+static int has_backward(const epx_shape_t *shape) { return shape->backward != EPX_BACKWARD_NONE; }
+static int has_own_gradients(const epx_shape_t *shape) { return shape->backward == EPX_BACKWARD_RECOMPUTE; }
+
+/* A slot; backward slots of their own carry no aux. */
+static epx_ragged_slot_t lay_slot(const epx_shape_t *shape, const epx_ragged_areas_t *areas, int backward)
+{
+    epx_ragged_slot_t slot = {.bytes = 0};
+    int64_t *end = &slot.bytes, places = areas->rows_max, wire = areas->rank_wire ? areas->wire_rows_max : 0;
+    int64_t rows = areas->rank_wire ? wire : places;
+    int carries_weights = areas->rank_wire || has_backward(shape);
+
+    slot.rows = epx_take_area(end, rows * shape->row_bytes);
+    slot.aux = epx_take_area(end, backward ? 0 : rows * shape->aux_bytes);
+    slot.sums = epx_take_area(end, shape->check == EPX_CHECK_FULL ? rows * INT : 0);
+    slot.origin = epx_take_area(end, shape->origin ? places * (int64_t)sizeof(epx_origin_t) : 0);
+    slot.weights = epx_take_area(end, carries_weights ? places * FLOAT : 0);
+    slot.first = epx_take_area(end, wire * INT);
+    slot.count = epx_take_area(end, wire * INT);
+    slot.list = epx_take_area(end, wire * INT);
+    slot.index = epx_take_area(end, areas->rank_wire ? places * INT : 0);
+    slot.head = epx_take_area(end, areas->rank_wire ? shape->ranks * (int64_t)LONG : 0);
+    return slot;
+}
+
+static void lay_segment(const epx_shape_t *shape, epx_ragged_areas_t *areas)
+{
+    int64_t slots = (int64_t)shape->lanes * shape->depth, *end = &areas->segment_bytes;
+    areas->forward = areas->backward = lay_slot(shape, areas, 0);
+    areas->slots = areas->backward_slots = epx_take_area(end, slots * areas->forward.bytes);
+    if (has_own_gradients(shape)) {
+        areas->backward = lay_slot(shape, areas, 1);
+        areas->backward_slots = epx_take_area(end, slots * areas->backward.bytes);
+    }
+    int64_t lane = 0;
+    epx_take_area(&lane, areas->assignments * shape->row_bytes);
+    areas->return_dots = epx_take_area(&lane, has_backward(shape) ? areas->assignments * FLOAT : 0);
+    areas->return_sums = epx_take_area(&lane, shape->check == EPX_CHECK_FULL ? areas->assignments * INT : 0);
+    areas->return_bytes = lane;
+    areas->returns = epx_take_area(end, shape->lanes * lane);
+}
+
+/* The library's own batches: on the assignment wire the slots are batches already, indexed ones too. */
+static void lay_batches(const epx_shape_t *shape, epx_ragged_areas_t *areas)
+{
+    int64_t slots = (int64_t)shape->lanes * shape->depth, slot = 0;
+    int expands = areas->rank_wire && (!areas->indexed || has_backward(shape));
+    int64_t rows = expands && !shape->batch_in_caller ? areas->rows_max * shape->row_bytes : 0;
+
+    areas->batch_rows = epx_take_area(&slot, rows);
+    areas->batch_aux =
+        epx_take_area(&slot, areas->rank_wire && !areas->indexed ? areas->rows_max * shape->aux_bytes : 0);
+    areas->batch_slot_bytes = slot;
+    areas->batch_bytes = slots * slot;
+    areas->batch_backward = 0;
+    if (has_own_gradients(shape) && !areas->indexed) {
+        areas->batch_backward = areas->batch_bytes;
+        areas->batch_bytes += slots * slot;
+    }
+}
+
+static void lay_scratch(const epx_shape_t *shape, epx_ragged_areas_t *areas)
+{
+    epx_ragged_scratch_t *s = &areas->scratch;
+    int64_t *end = &s->bytes, pairs = areas->rank_wire ? (int64_t)areas->chunks * shape->ranks : 0;
+    int64_t counts = (int64_t)shape->virtual_ranks * shape->experts * INT;
+    int64_t work =
+        shape->virtual_ranks > 2 * (int64_t)shape->ranks ? shape->virtual_ranks : 2 * (int64_t)shape->ranks;
+
+    s->sum = epx_take_area(
+        end, shape->out_type == EPX_FP32 ? 0 : (int64_t)shape->tokens_max * shape->width * FLOAT);
+    s->dots = epx_take_area(end, has_backward(shape) ? shape->depth * areas->rows_max * FLOAT : 0);
+    s->expert = epx_take_area(end, areas->assignments * INT);
+    s->ordinal = epx_take_area(end, areas->assignments * INT);
+    s->counts = epx_take_area(end, (int64_t)shape->splits * shape->experts * INT);
+    s->gathered = epx_take_area(end, counts);
+    s->accepted = epx_take_area(end, counts);
+    s->work = epx_take_area(end, work * LONG);
+    s->first_row = epx_take_area(end, (int64_t)shape->splits * shape->experts * INT);
+    s->last_token = epx_take_area(end, pairs * INT);
+    s->list_end = epx_take_area(end, pairs * INT);
+    s->base = epx_take_area(end, pairs * LONG);
+    s->bad = epx_take_area(end, 2 * LONG);
+    s->zero = epx_take_area(end, shape->aux_bytes);
+    s->span = epx_take_area(end, 2 * LONG);
+}
+
+static void lay_plan(const epx_shape_t *shape, epx_ragged_areas_t *areas)
+{
+    epx_ragged_plan_areas_t *p = &areas->plan;
+    int64_t *end = &p->bytes, pairs = (int64_t)areas->chunks * shape->ranks, run = (int64_t)sizeof(epx_run_t);
+    int64_t batches = (int64_t)areas->chunks * areas->local_experts_max;
+    int64_t assignments = areas->assignments * INT, wire = areas->rank_wire;
+
+    epx_take_area(end, (int64_t)sizeof(epx_plan_head_t));
+    p->wave = epx_take_area(end, areas->chunks * (int64_t)sizeof(epx_ragged_wave_t));
+    p->weights = epx_take_area(end, assignments);
+    p->place = epx_take_area(end, assignments);
+    p->send = epx_take_area(end, assignments);
+    p->send_runs = epx_take_area(end, shape->experts * run);
+    p->return_runs = epx_take_area(end, areas->local_experts_max * (int64_t)shape->ranks * run);
+    p->start = epx_take_area(end, batches * LONG);
+    p->count = epx_take_area(end, batches * LONG);
+    p->home_start = epx_take_area(end, pairs * LONG);
+    p->home_count = epx_take_area(end, pairs * LONG);
+    p->wire_token = epx_take_area(end, wire * assignments);
+    p->wire_first = epx_take_area(end, wire * assignments);
+    p->wire_count = epx_take_area(end, wire * assignments);
+    p->list_place = epx_take_area(end, wire * assignments);
+    p->list_weight = epx_take_area(end, wire * assignments);
+    p->wire_row = epx_take_area(end, wire * assignments);
+    p->home = epx_take_area(end, wire * assignments);
+    p->wire_runs = epx_take_area(end, wire * pairs * run);
+    p->list_runs = epx_take_area(end, wire * pairs * run);
+    p->head_runs = epx_take_area(end, wire * pairs * run);
+    p->back_runs = epx_take_area(end, wire * pairs * run);
+    p->wire_start = epx_take_area(end, wire * pairs * LONG);
+    p->wire_room = epx_take_area(end, wire * pairs * LONG);
+}
+
+/* Row numbers are int32 everywhere, and no area may overflow int64. */
+static epx_status_t refuse_giants(const epx_shape_t *shape, const epx_ragged_areas_t *areas,
+                                  const epx_services_t *services)
+{
+    int64_t rows = areas->rows_max;
+    if (rows >= INT32_MAX)
+        return services->fail(EPX_ERR_ARG,
+                              "ragged: a batch of %" PRId64
+                              " rows is more than 2^31 - 1; lower T_max (%d), K (%d) or the "
+                              "capacity factor, or raise EPX_WAVES (%d)",
+                              rows, shape->tokens_max, shape->top_k, areas->chunks);
+    if ((double)rows * (double)shape->row_bytes * shape->lanes * shape->depth > 0x1p60)
+        return services->fail(EPX_ERR_ARG,
+                              "ragged: a batch of %" PRId64 " rows of %" PRId64 " bytes cannot be addressed",
+                              rows, shape->row_bytes);
+    return EPX_OK;
+}
+
+epx_status_t epx_ragged_lay_out(const epx_shape_t *shape, uint32_t fabric_caps,
+                                const epx_services_t *services, epx_ragged_areas_t *areas_p)
+{
+    epx_ragged_areas_t areas = {.chunks = epx_ragged_chunks(shape),
+                                .rank_wire = epx_ragged_wire(shape, fabric_caps) == EPX_WIRE_RANK,
+                                .indexed = shape->batch == EPX_BATCH_INDEXED,
+                                .assignments = (int64_t)shape->tokens_max * shape->top_k};
+    if (areas.assignments >= INT32_MAX / areas.chunks)
+        return services->fail(
+            EPX_ERR_ARG,
+            "ragged: T_max * K * EPX_WAVES = %d * %d * %d assignments are more than 2^31 - 1; lower one",
+            shape->tokens_max, shape->top_k, areas.chunks);
+    find_largest(shape, &areas);
+    epx_status_t status = refuse_giants(shape, &areas, services);
+    if (status != EPX_OK)
+        return status;
+    lay_segment(shape, &areas);
+    lay_batches(shape, &areas);
+    lay_scratch(shape, &areas);
+    lay_plan(shape, &areas);
+    *areas_p = areas;
+    return EPX_OK;
+}
+
+int epx_ragged_probe(const epx_shape_t *shape, uint32_t fabric_caps, char *reason, size_t reason_bytes)
+{
+    const char *why = NULL;
+    if (!(fabric_caps & EPX_FABRIC_LOADSTORE))
+        why = "needs a fabric with loads and stores (others in a later version)";
+    else if (shape->overflow != EPX_OVERFLOW_DEFAULT)
+        why = "EPX_OVERFLOW has no meaning: nothing overflows at a sender, drops are decided from all "
+              "counts; unset it";
+    else if (shape->sender_factor > 0)
+        why = "EPX_SENDER_FACTOR has no meaning: a sender has no capacity of its own; unset it";
+    else if (shape->columns != shape->top_k)
+        why = "spill choices have no meaning: nothing is refused that could take another choice";
+    else if (shape->batch == EPX_BATCH_INDEXED && shape->wire == EPX_WIRE_ASSIGNMENT)
+        why =
+            "EPX_BATCH=indexed needs EPX_WIRE=rank: on the assignment wire every row has a place of its own";
+    snprintf(reason, reason_bytes, "%s", why != NULL ? why : "");
+    return why != NULL ? 0 : 60;
+}
+
+epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, const epx_services_t *services,
+                              epx_sizes_t *sizes_p)
+{
+    epx_ragged_areas_t areas;
+    epx_status_t status = epx_ragged_lay_out(shape, fabric_caps, services, &areas);
+    if (status != EPX_OK)
+        return status;
+    int64_t tables = (3 * (int64_t)shape->experts + (int64_t)areas.chunks * (shape->ranks + 1) + 2) * INT;
+    *sizes_p = (epx_sizes_t){.segment_bytes = areas.segment_bytes,
+                             .scratch_bytes = areas.scratch.bytes * shape->lanes,
+                             .batch_bytes = areas.batch_bytes,
+                             .state_bytes = (int64_t)sizeof(epx_ragged_t) + tables,
+                             .plan_bytes = areas.plan.bytes,
+                             .plan_state_bytes = (int64_t)sizeof(uint64_t) * EPX_MOVES * shape->depth,
+                             .exchange_bytes = (int64_t)shape->splits * shape->experts * INT,
+                             .channels = epx_move_channels(shape),
+                             .waves = areas.chunks,
+                             .batch_rows_max = areas.rows_max,
+                             .wire = areas.rank_wire ? EPX_WIRE_RANK : EPX_WIRE_ASSIGNMENT};
+    return EPX_OK;
+}

@@ -1,0 +1,184 @@
+/*
+ * Inside of the transport `ragged`. SPDX-License-Identifier: Apache-2.0
+ *
+ * Who may write where, and why it is safe (one rank writes, another reads, no credit but what follows):
+ *
+ *   A slot (lane, wave mod depth) of receiver r is written by sender s from s's dispatch (or
+ * combine_backward) of wave w on. s has ended its combine (dispatch_backward) of wave w - depth, so it has
+ * seen r's word for that movement, and r posts that word when it has read all that it needs of the slot, and
+ * has filled it with canaries.
+ *
+ *   Return rows of sender s are written by r from r's combine (dispatch_backward) of wave w on. r has ended
+ * its dispatch of w, so it has seen s's word for w; regions of different waves are disjoint, and s fills them
+ * with canaries when it has read the last wave of a pass, before its first word of the next.
+ *
+ *   Words: EPX_WAIT_EQUAL on the channel (lane, slot, movement). The next post on a channel comes depth waves
+ * or a pass later, after a movement that needed this rank's wait to have ended.
+ */
+#ifndef EPX_RAGGED_INTERNAL_H
+#define EPX_RAGGED_INTERNAL_H
+
+#include <epx/kernels_ragged.h>
+
+#include "transport/common.h"
+
+enum { EPX_RAGGED_CHUNKS = 2 }; /* default of EPX_WAVES */
+
+/* One receive slot: offsets from its beginning. Parts that a shape does not need take no bytes. */
+typedef struct epx_ragged_slot {
+    int64_t rows;    /* [rows_max] places, or [wire_rows_max] wire rows */
+    int64_t aux;     /* beside rows */
+    int64_t sums;    /* uint32 beside rows, EPX_CHECK=full */
+    int64_t origin;  /* epx_origin_t [rows_max] by place */
+    int64_t weights; /* fp32 [rows_max]: by list entry forward (rank wire), by place backward */
+    /* rank wire */
+    int64_t first, count; /* int32 [wire_rows_max] each: list entries of a wire row */
+    int64_t list;         /* int32 [wire_rows_max] places */
+    int64_t index;        /* int32 [rows_max] place -> wire row */
+    int64_t head;         /* int64 [S] wire rows of each sender */
+    int64_t bytes;
+} epx_ragged_slot_t;
+
+/* Bytes of a plan: offsets of what epx_k_ragged_layout_t describes. */
+typedef struct epx_ragged_plan_areas {
+    int64_t wave, weights, place, send, send_runs, return_runs, start, count, home_start, home_count;
+    int64_t wire_token, wire_first, wire_count, list_place, list_weight, wire_row, home;
+    int64_t wire_runs, list_runs, head_runs, back_runs, wire_start, wire_room;
+    int64_t bytes;
+} epx_ragged_plan_areas_t;
+
+/* Scratch of one lane. */
+typedef struct epx_ragged_scratch {
+    int64_t sum;  /* fp32 [T_max, H]; none where out is fp32 */
+    int64_t dots; /* fp32 [depth, rows_max] */
+    int64_t expert, ordinal, counts, gathered, accepted, work, first_row, last_token, list_end,
+        base;     /* of a route */
+    int64_t bad;  /* int64 [2] */
+    int64_t zero; /* aux_bytes of zeros */
+    int64_t span; /* int64 {0, S}: all rows of a slot's head */
+    int64_t bytes;
+} epx_ragged_scratch_t;
+
+/* Every area of a group, a pure function of the shape. */
+typedef struct epx_ragged_areas {
+    int32_t rank_wire, indexed, chunks, local_experts_max;
+    int64_t rows_max;      /* batch_rows_max */
+    int64_t wire_rows_max; /* phys of the largest chunk */
+    int64_t assignments;   /* A_max: return rows, and the step between the waves' places */
+    epx_ragged_slot_t forward, backward;
+    int64_t slots, backward_slots;    /* offsets in the segment; the same with backward=kept */
+    int64_t returns, return_bytes;    /* of a lane's return area */
+    int64_t return_dots, return_sums; /* in it, behind the rows */
+    int64_t segment_bytes;
+    epx_ragged_scratch_t scratch;
+    int64_t batch_rows, batch_aux, batch_slot_bytes; /* library's batch of a slot, rank wire */
+    int64_t batch_backward; /* where the batches of dy begin; the same with backward=kept */
+    int64_t batch_bytes;
+    epx_ragged_plan_areas_t plan;
+} epx_ragged_areas_t;
+
+typedef struct epx_ragged {
+    epx_transport_t base;
+    epx_ragged_areas_t areas;
+    epx_ragged_order_t order;
+    const int32_t *local_first; /* [C + 1] my experts before wave c, in order of a pass */
+} epx_ragged_t;
+
+/* Handle part of a plan: epochs of the movements in flight, [depth, EPX_MOVES]. */
+typedef struct epx_ragged_state {
+    uint64_t epoch[1];
+} epx_ragged_state_t;
+
+/* ---- areas.c, wire.c: pure ---- */
+
+/* The wire of a shape: as set, or the one with the shorter predicted time. */
+epx_wire_t epx_ragged_wire(const epx_shape_t *shape, uint32_t fabric_caps);
+/* The predicted times behind the choice, in row touches per token; for the log. */
+typedef struct epx_ragged_times {
+    double link_cost, wire_rows, assignment, rank;
+} epx_ragged_times_t;
+epx_ragged_times_t epx_ragged_predict(const epx_shape_t *shape, uint32_t fabric_caps);
+
+int32_t epx_ragged_chunks(const epx_shape_t *shape);
+/* Lays everything out. EPX_ERR_ARG with its text for shapes with 2^31 rows. */
+epx_status_t epx_ragged_lay_out(const epx_shape_t *shape, uint32_t fabric_caps,
+                                const epx_services_t *services, epx_ragged_areas_t *areas_p);
+int epx_ragged_probe(const epx_shape_t *shape, uint32_t fabric_caps, char *reason, size_t reason_bytes);
+epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, const epx_services_t *services,
+                              epx_sizes_t *sizes_p);
+
+/* ---- one call ---- */
+
+/* What a data call works on. */
+typedef struct epx_ragged_call {
+    epx_ragged_t *ragged;
+    epx_plan_base_t *plan;
+    const epx_shape_t *shape;
+    const epx_kernels_t *kernels;
+    epx_move_t move;
+    int32_t wave, backward; /* backward: the slot of gradients */
+    const epx_ragged_slot_t *slot;
+    int64_t slot_offset;   /* in the segment */
+    int64_t return_offset; /* of the lane's return area in the segment */
+    char *scratch;         /* of the lane */
+    epx_stream_t stream;
+} epx_ragged_call_t;
+
+epx_ragged_call_t epx_ragged_call(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move,
+                                  int32_t wave, epx_stream_t stream);
+
+/* Takes the lane's next epoch for this movement, or sets the word of the movement at all peers. */
+void epx_ragged_begin(const epx_ragged_call_t *call);
+epx_status_t epx_ragged_post(const epx_ragged_call_t *call);
+epx_status_t epx_ragged_wait(const epx_ragged_call_t *call);
+
+/* This wave's batch of this rank, and the pairs (wave, rank) of an int64 table in the plan. */
+epx_k_rows_t epx_ragged_batch_rows(const epx_ragged_call_t *call);
+const int64_t *epx_ragged_pairs(const epx_ragged_call_t *call, int64_t area);
+void *epx_ragged_plan_at(const epx_ragged_call_t *call, int64_t area);
+char *epx_ragged_slot_at(const epx_ragged_call_t *call, int64_t area);
+/* Offset of part `area` of the library's batch of this slot in env->batch. */
+char *epx_ragged_batch_at(const epx_ragged_call_t *call, int64_t area);
+
+/* ---- send.c: x or dout to the experts; y or dx home ---- */
+epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux);
+/* What came is counted when it has come. */
+void epx_ragged_count_arrived(const epx_ragged_call_t *call);
+void epx_ragged_count_home(const epx_ragged_call_t *call);
+/* dots: [rows_max] by place, or NULL. Partial sums of the rank wire are weighted in the forward pass. */
+epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots);
+
+/* ---- check.c: EPX_CHECK=canary and full; EPX_OK at once otherwise ---- */
+epx_status_t epx_ragged_fill_slot(const epx_ragged_call_t *call);    /* when all of it has been read */
+epx_status_t epx_ragged_fill_returns(const epx_ragged_call_t *call); /* after the last wave has been read */
+epx_status_t epx_ragged_check_arrived(const epx_ragged_call_t *call);
+epx_status_t epx_ragged_check_caller(const epx_ragged_call_t *call, const void *y, const char *name);
+epx_status_t epx_ragged_check_home(const epx_ragged_call_t *call);
+
+/* ---- forward.c: what both passes do ---- */
+/* Starts, counts and origins of this wave's batch, into the caller's memory where he gives some. */
+epx_status_t epx_ragged_describe_batch(const epx_ragged_call_t *call, epx_batch_t *batch);
+/* Adds this wave's return rows into the sum, and writes out after the last wave. */
+epx_status_t epx_ragged_add_home(const epx_ragged_call_t *call, void *out);
+
+/* ---- the table's functions ---- */
+epx_status_t epx_ragged_route(epx_transport_t *transport, epx_plan_base_t *plan, const epx_routing_t *routing,
+                              epx_status_t publish, epx_stream_t stream);
+epx_status_t epx_ragged_dispatch_start(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *x,
+                                       const epx_batch_t *batch, epx_stream_t);
+epx_status_t epx_ragged_dispatch_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave,
+                                        epx_batch_t *batch, epx_stream_t);
+epx_status_t epx_ragged_combine_start(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *y,
+                                      epx_stream_t);
+epx_status_t epx_ragged_combine_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave, void *out,
+                                       epx_stream_t);
+epx_status_t epx_ragged_combine_backward_start(epx_transport_t *, epx_plan_base_t *, int32_t wave,
+                                               const void *dout, epx_stream_t);
+epx_status_t epx_ragged_combine_backward_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave,
+                                                const void *y, epx_batch_t *dy, epx_stream_t);
+epx_status_t epx_ragged_dispatch_backward_start(epx_transport_t *, epx_plan_base_t *, int32_t wave,
+                                                const void *dx_rows, epx_stream_t);
+epx_status_t epx_ragged_dispatch_backward_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave, void *dx,
+                                                 float *dweight, epx_stream_t);
+
+#endif

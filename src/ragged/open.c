@@ -1,0 +1,224 @@
+/* The table of `ragged`: open, close, dump, and what every data call begins with. SPDX-License-Identifier:
+ * Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ragged/internal.h"
+#include "ragged/ragged.h"
+#include "transport/accept.h"
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+/* Fills the order of a pass into the tables behind the struct. */
+static void set_order(epx_ragged_t *ragged, const epx_shape_t *shape, int32_t *tables)
+{
+    int32_t chunks = ragged->areas.chunks, entries = 0;
+    int32_t *expert = tables, *wave = expert + shape->experts, *at = wave + shape->experts;
+    int32_t *first = at + shape->experts, *local_first = first + (int64_t)chunks * shape->ranks + 1;
+
+    for (int32_t e = 0; e < shape->experts; e++) {
+        int32_t v = shape->virt.owner[e];
+        wave[e] = epx_block_of(shape->virt.local[e], shape->virt.first[v + 1] - shape->virt.first[v], chunks);
+    }
+    local_first[0] = 0;
+    for (int32_t c = 0; c < chunks; c++) {
+        for (int32_t d = 0; d < shape->ranks; d++) {
+            int64_t q = (int64_t)c * shape->ranks + d;
+            first[q] = entries;
+            for (int32_t i = shape->real.first[d]; i < shape->real.first[d + 1]; i++)
+                if (wave[shape->real.expert[i]] == c) {
+                    at[shape->real.expert[i]] = entries;
+                    expert[entries++] = shape->real.expert[i];
+                }
+            if (d == shape->rank)
+                local_first[c + 1] = local_first[c] + entries - first[q];
+        }
+    }
+    first[(int64_t)chunks * shape->ranks] = entries;
+    ragged->order =
+        (epx_ragged_order_t){.chunks = chunks, .expert = expert, .first = first, .wave = wave, .at = at};
+    ragged->local_first = local_first;
+}
+
+static void log_choice(const epx_ragged_t *ragged)
+{
+    const epx_transport_env_t *env = &ragged->base.env;
+    const epx_shape_t *shape = env->shape;
+    if (shape->rank != 0)
+        return;
+    const char *wire = ragged->areas.rank_wire ? "rank" : "assignment";
+    if (shape->wire == EPX_WIRE_ASSIGNMENT || shape->wire == EPX_WIRE_RANK || ragged->areas.indexed) {
+        env->services->log(
+            2, "ragged", "%s: EPX_WIRE=%s%s", env->group_name, wire,
+            shape->wire == EPX_WIRE_RANK || !ragged->areas.indexed ? "" : ", which EPX_BATCH=indexed needs");
+        return;
+    }
+    epx_ragged_times_t times = epx_ragged_predict(shape, env->fabric->caps);
+    env->services->log(
+        2, "ragged",
+        "%s: EPX_WIRE=auto takes %s: predicted %.1f rows per token through memory for assignment, %.1f for "
+        "rank (a row on the link costs %.1f, %.1f wire rows per token)",
+        env->group_name, wire, times.assignment, times.rank, times.link_cost, times.wire_rows);
+}
+
+/* Constants of the scratch, and the first canaries: no peer writes before its first route has met this
+ * rank's. */
+static epx_status_t fill_at_open(epx_ragged_t *ragged)
+{
+    const epx_transport_env_t *env = &ragged->base.env;
+    const epx_ragged_scratch_t *scratch = &ragged->areas.scratch;
+    const int64_t span[2] = {0, env->shape->ranks};
+    for (int32_t lane = 0; lane < env->shape->lanes; lane++) {
+        char *mine = (char *)env->scratch + lane * scratch->bytes;
+        epx_status_t status = env->device->fill(mine + scratch->zero, 0, (size_t)env->shape->aux_bytes, NULL);
+        if (status == EPX_OK)
+            status = env->device->copy(mine + scratch->span, span, sizeof(span), NULL);
+        if (status != EPX_OK)
+            return status;
+    }
+    return epx_canary_fill(&ragged->base, env->segment.base, ragged->areas.segment_bytes, NULL);
+}
+
+static epx_status_t ragged_open(const epx_transport_env_t *env, void *memory, epx_transport_t **transport_p)
+{
+    epx_ragged_t *ragged = memory;
+    epx_status_t status = epx_ragged_lay_out(env->shape, env->fabric->caps, env->services, &ragged->areas);
+    if (status != EPX_OK)
+        return status;
+    ragged->base = (epx_transport_t){.ops = &epx_transport_ragged, .env = *env};
+    set_order(ragged, env->shape, (int32_t *)(ragged + 1));
+    status = fill_at_open(ragged);
+    if (status != EPX_OK)
+        return status;
+    log_choice(ragged);
+    *transport_p = &ragged->base;
+    return EPX_OK;
+}
+
+static void ragged_close(epx_transport_t *transport) { (void)transport; }
+
+static void ragged_dump(epx_transport_t *transport, void (*line)(void *context, const char *text),
+                        void *context)
+{
+    const epx_ragged_areas_t *areas = &((const epx_ragged_t *)transport)->areas;
+    char text[160];
+    snprintf(text, sizeof(text),
+             "ragged: %d chunks, wire %s, batch %s, %" PRId64 " rows, %" PRId64 " return rows per lane",
+             areas->chunks, areas->rank_wire ? "rank" : "assignment", areas->indexed ? "indexed" : "expanded",
+             areas->rows_max, areas->assignments);
+    line(context, text);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------ */
+
+epx_ragged_call_t epx_ragged_call(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move,
+                                  int32_t wave, epx_stream_t stream)
+{
+    epx_ragged_t *ragged = (epx_ragged_t *)transport;
+    const epx_ragged_areas_t *areas = &ragged->areas;
+    const epx_shape_t *shape = transport->env.shape;
+    int32_t lane = plan->lane->index,
+            backward = move == EPX_MOVE_COMBINE_BACKWARD || move == EPX_MOVE_DISPATCH_BACKWARD;
+    int64_t slot = (int64_t)lane * shape->depth + wave % shape->depth;
+    const epx_ragged_slot_t *parts = backward ? &areas->backward : &areas->forward;
+
+    return (epx_ragged_call_t){.ragged = ragged,
+                               .plan = plan,
+                               .shape = shape,
+                               .kernels = transport->env.kernels,
+                               .move = move,
+                               .wave = wave,
+                               .backward = backward,
+                               .slot = parts,
+                               .slot_offset =
+                                   (backward ? areas->backward_slots : areas->slots) + slot * parts->bytes,
+                               .return_offset = areas->returns + lane * areas->return_bytes,
+                               .scratch = (char *)transport->env.scratch + lane * areas->scratch.bytes,
+                               .stream = stream};
+}
+
+static uint64_t *epoch_of(const epx_ragged_call_t *call)
+{
+    epx_ragged_state_t *state = call->plan->state;
+    return &state->epoch[call->wave % call->shape->depth * EPX_MOVES + (int32_t)call->move];
+}
+
+static int32_t channel_of(const epx_ragged_call_t *call)
+{
+    return epx_move_channel(call->shape, call->plan->lane->index, call->wave, call->move);
+}
+
+void epx_ragged_begin(const epx_ragged_call_t *call) { *epoch_of(call) = epx_lane_advance(call->plan->lane); }
+
+epx_status_t epx_ragged_post(const epx_ragged_call_t *call)
+{
+    return epx_move_post(&call->ragged->base, channel_of(call), *epoch_of(call), EPX_ALL_PEERS, call->stream);
+}
+
+epx_status_t epx_ragged_wait(const epx_ragged_call_t *call)
+{
+    epx_move_wait_t wait = {.move = call->move,
+                            .wave = call->wave,
+                            .lane = call->plan->lane->index,
+                            .channel = channel_of(call),
+                            .epoch = *epoch_of(call),
+                            .peer = EPX_ALL_PEERS,
+                            .mode = EPX_WAIT_EQUAL,
+                            .failure_channel = -1};
+    return epx_move_wait(&call->ragged->base, call->plan, &wait, call->stream);
+}
+
+void *epx_ragged_plan_at(const epx_ragged_call_t *call, int64_t area)
+{
+    return (char *)call->plan->bytes + area;
+}
+
+const int64_t *epx_ragged_pairs(const epx_ragged_call_t *call, int64_t area)
+{
+    return (const int64_t *)epx_ragged_plan_at(call, area) + (int64_t)call->wave * call->shape->ranks;
+}
+
+epx_k_rows_t epx_ragged_batch_rows(const epx_ragged_call_t *call)
+{
+    const epx_ragged_areas_t *areas = &call->ragged->areas;
+    const epx_owners_t *real = &call->shape->real;
+    int64_t at = (int64_t)call->wave * areas->local_experts_max;
+    return (epx_k_rows_t){.start = (const int64_t *)epx_ragged_plan_at(call, areas->plan.start) + at,
+                          .count = (const int64_t *)epx_ragged_plan_at(call, areas->plan.count) + at,
+                          .experts = real->first[call->shape->rank + 1] - real->first[call->shape->rank]};
+}
+
+char *epx_ragged_slot_at(const epx_ragged_call_t *call, int64_t area)
+{
+    return (char *)call->ragged->base.env.segment.base + call->slot_offset + area;
+}
+
+char *epx_ragged_batch_at(const epx_ragged_call_t *call, int64_t area)
+{
+    const epx_ragged_areas_t *areas = &call->ragged->areas;
+    int64_t slot = (int64_t)call->plan->lane->index * call->shape->depth + call->wave % call->shape->depth;
+    int64_t base = call->backward ? areas->batch_backward : 0;
+    return (char *)call->ragged->base.env.batch + base + slot * areas->batch_slot_bytes + area;
+}
+
+const epx_transport_ops_t epx_transport_ragged = {
+    .abi = EPX_ABI,
+    .ops_bytes = sizeof(epx_transport_ops_t),
+    .name = "ragged",
+    .summary = "counts first, drops before anything moves, exact puts",
+    .probe = epx_ragged_probe,
+    .query = epx_ragged_query,
+    .open = ragged_open,
+    .close = ragged_close,
+    .route = epx_ragged_route,
+    .dispatch_start = epx_ragged_dispatch_start,
+    .dispatch_finish = epx_ragged_dispatch_finish,
+    .combine_start = epx_ragged_combine_start,
+    .combine_finish = epx_ragged_combine_finish,
+    .combine_backward_start = epx_ragged_combine_backward_start,
+    .combine_backward_finish = epx_ragged_combine_backward_finish,
+    .dispatch_backward_start = epx_ragged_dispatch_backward_start,
+    .dispatch_backward_finish = epx_ragged_dispatch_backward_finish,
+    .dump = ragged_dump,
+};

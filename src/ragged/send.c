@@ -1,0 +1,256 @@
+/*
+ * Rows to the experts and home again, and what is counted for it. Everything that travels is put by
+ * kernels->push, run by run. SPDX-License-Identifier: Apache-2.0
+ */
+#include "ragged/internal.h"
+
+/* A push of this wave; index and runs follow. */
+static epx_k_push_t new_push(const epx_ragged_call_t *call)
+{
+    return (epx_k_push_t){.dst = call->ragged->base.env.segment.peer_ptr,
+                          .rank = call->shape->rank,
+                          .columns = call->shape->top_k};
+}
+
+static void add_part(epx_k_push_t *push, epx_part_kind_t kind, const void *src, int64_t bytes, int32_t divide,
+                     int64_t dst_offset, int64_t dst_stride)
+{
+    push->part[push->parts++] = (epx_part_t){.kind = kind,
+                                             .src = src,
+                                             .src_stride = bytes,
+                                             .divide = divide,
+                                             .dst_offset = dst_offset,
+                                             .dst_stride = dst_stride,
+                                             .bytes = bytes};
+}
+
+/* Runs of this wave by expert, from my assignments to their places. */
+static void by_assignment(const epx_ragged_call_t *call, epx_k_push_t *push)
+{
+    const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
+    const int32_t *first = call->ragged->order.first + (int64_t)call->wave * call->shape->ranks;
+    push->index = epx_ragged_plan_at(call, plan->send);
+    push->runs = (const epx_run_t *)epx_ragged_plan_at(call, plan->send_runs) + first[0];
+    push->run_count = first[call->shape->ranks] - first[0];
+}
+
+/* Runs of this wave by rank, from one of the plan's tables. */
+static void by_pair(const epx_ragged_call_t *call, epx_k_push_t *push, int64_t runs_area)
+{
+    push->runs =
+        (const epx_run_t *)epx_ragged_plan_at(call, runs_area) + (int64_t)call->wave * call->shape->ranks;
+    push->run_count = call->shape->ranks;
+}
+
+static epx_status_t run_push(const epx_ragged_call_t *call, const epx_k_push_t *push)
+{
+    return push->parts > 0 ? call->kernels->push(push, call->stream) : EPX_OK;
+}
+
+/* The row itself with what stands beside it. `rows`: one per token, reached by index / divide. */
+static void add_rows(const epx_ragged_call_t *call, epx_k_push_t *push, const void *rows, const void *aux,
+                     int32_t divide)
+{
+    const epx_shape_t *shape = call->shape;
+    add_part(push, EPX_PART_COPY, rows, shape->row_bytes, divide, call->slot_offset + call->slot->rows,
+             shape->row_bytes);
+    if (shape->aux_bytes > 0 && !call->backward) {
+        const void *zero = call->scratch + call->ragged->areas.scratch.zero;
+        add_part(push, EPX_PART_COPY, aux != NULL ? aux : zero, shape->aux_bytes, divide,
+                 call->slot_offset + call->slot->aux, shape->aux_bytes);
+        if (aux == NULL)
+            push->part[push->parts - 1].src_stride = 0;
+    }
+    if (shape->check == EPX_CHECK_FULL) {
+        add_part(push, EPX_PART_CHECKSUM, rows, shape->row_bytes, divide,
+                 call->slot_offset + call->slot->sums, (int64_t)sizeof(uint32_t));
+    }
+}
+
+/* What belongs to a place: origin, and in the backward pass the weight. */
+static void add_place_parts(const epx_ragged_call_t *call, epx_k_push_t *push)
+{
+    if (call->backward)
+        add_part(push, EPX_PART_COPY, epx_ragged_plan_at(call, call->ragged->areas.plan.weights),
+                 sizeof(float), 1, call->slot_offset + call->slot->weights, sizeof(float));
+    if (call->shape->origin)
+        add_part(push, EPX_PART_ORIGIN, NULL, sizeof(epx_origin_t), 1, call->slot_offset + call->slot->origin,
+                 sizeof(epx_origin_t));
+}
+
+static epx_status_t send_assignments(const epx_ragged_call_t *call, const void *rows, const void *aux)
+{
+    epx_k_push_t push = new_push(call);
+    by_assignment(call, &push);
+    add_rows(call, &push, rows, aux, call->shape->top_k);
+    add_place_parts(call, &push);
+    return run_push(call, &push);
+}
+
+/* Entry i of a plan's int32 or fp32 table to row i of the same run in the slot. */
+static void add_table(const epx_ragged_call_t *call, epx_k_push_t *push, int64_t plan_area, int64_t slot_area)
+{
+    add_part(push, EPX_PART_COPY, epx_ragged_plan_at(call, plan_area), sizeof(int32_t), 1,
+             call->slot_offset + slot_area, sizeof(int32_t));
+}
+
+/* Lists of the wire rows, and how many wire rows there are. */
+static epx_status_t send_lists(const epx_ragged_call_t *call)
+{
+    const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
+    epx_k_push_t rows = new_push(call), list = new_push(call), head = new_push(call);
+
+    by_pair(call, &rows, plan->wire_runs);
+    add_table(call, &rows, plan->wire_first, call->slot->first);
+    add_table(call, &rows, plan->wire_count, call->slot->count);
+    by_pair(call, &list, plan->list_runs);
+    add_table(call, &list, plan->list_place, call->slot->list);
+    if (!call->backward)
+        add_table(call, &list, plan->list_weight, call->slot->weights);
+    by_pair(call, &head, plan->head_runs);
+    add_part(&head, EPX_PART_COPY, epx_ragged_plan_at(call, plan->home_count), sizeof(int64_t), 1,
+             call->slot_offset + call->slot->head, sizeof(int64_t));
+
+    epx_status_t status = run_push(call, &rows);
+    if (status == EPX_OK)
+        status = run_push(call, &list);
+    return status == EPX_OK ? run_push(call, &head) : status;
+}
+
+static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const void *rows, const void *aux)
+{
+    const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
+    epx_k_push_t wire = new_push(call), places = new_push(call);
+
+    wire.index = epx_ragged_plan_at(call, plan->wire_token);
+    by_pair(call, &wire, plan->wire_runs);
+    add_rows(call, &wire, rows, aux, 1);
+    by_assignment(call, &places);
+    add_table(call, &places, plan->wire_row, call->slot->index);
+    add_place_parts(call, &places);
+
+    epx_status_t status = run_push(call, &wire);
+    if (status == EPX_OK)
+        status = run_push(call, &places);
+    return status == EPX_OK ? send_lists(call) : status;
+}
+
+/* Bytes of metadata beside `rows` rows that stand for `places` assignments, from one rank to another or to
+ * all. */
+static int64_t meta_bytes(const epx_ragged_call_t *call, int64_t rows, int64_t places)
+{
+    const epx_shape_t *shape = call->shape;
+    int64_t per_place = shape->origin ? (int64_t)sizeof(epx_origin_t) : 0, per_row = 0;
+    if (call->backward || call->ragged->areas.rank_wire)
+        per_place += (int64_t)sizeof(float);
+    if (shape->check == EPX_CHECK_FULL)
+        per_row += (int64_t)sizeof(uint32_t);
+    if (!call->ragged->areas.rank_wire)
+        return per_row * rows + per_place * places;
+    per_row += 2 * (int64_t)sizeof(int32_t);
+    per_place += 2 * (int64_t)sizeof(int32_t);
+    return per_row * rows + per_place * places + (int64_t)sizeof(int64_t) * (shape->ranks - 1);
+}
+
+static const epx_ragged_wave_t *wave_of(const epx_ragged_call_t *call)
+{
+    return (const epx_ragged_wave_t *)epx_ragged_plan_at(call, call->ragged->areas.plan.wave) + call->wave;
+}
+
+epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux)
+{
+    const epx_ragged_wave_t *wave = wave_of(call);
+    int64_t row_bytes = call->shape->row_bytes + (call->backward ? 0 : call->shape->aux_bytes);
+    call->plan->sent_bytes += wave->sent_rows * row_bytes;
+    call->plan->sent_meta_bytes += meta_bytes(call, wave->sent_rows, wave->sent_places);
+    return call->ragged->areas.rank_wire ? send_wire_rows(call, rows, aux)
+                                         : send_assignments(call, rows, aux);
+}
+
+/* Rows that came from other ranks in this wave: known from the counts, or on the rank wire in band. */
+static int64_t received_rows(const epx_ragged_call_t *call)
+{
+    if (!call->ragged->areas.rank_wire)
+        return wave_of(call)->received_places;
+    const int64_t *head = (const int64_t *)(void *)epx_ragged_slot_at(call, call->slot->head);
+    int64_t rows = 0;
+    for (int32_t s = 0; s < call->shape->ranks; s++)
+        rows += s == call->shape->rank ? 0 : head[s];
+    return rows;
+}
+
+void epx_ragged_count_arrived(const epx_ragged_call_t *call)
+{
+    int64_t rows = received_rows(call),
+            row_bytes = call->shape->row_bytes + (call->backward ? 0 : call->shape->aux_bytes);
+    call->plan->received_bytes += rows * row_bytes;
+    call->plan->received_meta_bytes += meta_bytes(call, rows, wave_of(call)->received_places);
+}
+
+/* ---- home ------------------------------------------------------------------------------------------------------- */
+
+/* Bytes beside rows on the way home: checksums of rows, dots of assignments. */
+static int64_t home_meta_bytes(const epx_ragged_call_t *call, int64_t rows, int64_t places)
+{
+    return (call->shape->check == EPX_CHECK_FULL ? rows * (int64_t)sizeof(uint32_t) : 0) +
+           (call->backward ? places * (int64_t)sizeof(float) : 0);
+}
+
+void epx_ragged_count_home(const epx_ragged_call_t *call)
+{
+    const epx_ragged_wave_t *wave = wave_of(call);
+    call->plan->received_bytes += wave->sent_rows * call->shape->row_bytes;
+    call->plan->received_meta_bytes += home_meta_bytes(call, wave->sent_rows, wave->sent_places);
+}
+
+/* Rank wire: sums of each wire row, written straight into the return area of its sender. */
+static epx_status_t send_sums(const epx_ragged_call_t *call, const void *rows)
+{
+    const epx_ragged_areas_t *areas = &call->ragged->areas;
+    int64_t pairs = (int64_t)call->wave * call->shape->ranks;
+    epx_k_ragged_return_t args = {
+        .dst = call->ragged->base.env.segment.peer_ptr,
+        .dst_offset = call->return_offset,
+        .dst_stride = call->shape->row_bytes,
+        .sum_offset = call->shape->check == EPX_CHECK_FULL ? call->return_offset + areas->return_sums : -1,
+        .runs = (const epx_run_t *)epx_ragged_plan_at(call, areas->plan.back_runs) + pairs,
+        .rows = (const int64_t *)(void *)epx_ragged_slot_at(call, call->slot->head),
+        .run_count = call->shape->ranks,
+        .first = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->first),
+        .count = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->count),
+        .list = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->list),
+        .weights =
+            call->backward ? NULL : (const float *)(void *)epx_ragged_slot_at(call, call->slot->weights),
+        .width = call->shape->width,
+        .row_type = call->shape->row_type,
+        .src = rows,
+        .row_bytes = call->shape->row_bytes};
+    return call->kernels->ragged_return(&args, call->stream);
+}
+
+epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots)
+{
+    const epx_ragged_areas_t *areas = &call->ragged->areas;
+    const int32_t *local_first = call->ragged->local_first + call->wave;
+    epx_k_push_t push = new_push(call);
+    push.runs = (const epx_run_t *)epx_ragged_plan_at(call, areas->plan.return_runs) +
+                (int64_t)local_first[0] * call->shape->ranks;
+    push.run_count = (local_first[1] - local_first[0]) * call->shape->ranks;
+
+    if (!areas->rank_wire) {
+        add_part(&push, EPX_PART_COPY, rows, call->shape->row_bytes, 1, call->return_offset,
+                 call->shape->row_bytes);
+        if (call->shape->check == EPX_CHECK_FULL)
+            add_part(&push, EPX_PART_CHECKSUM, rows, call->shape->row_bytes, 1,
+                     call->return_offset + areas->return_sums, (int64_t)sizeof(uint32_t));
+    }
+    if (dots != NULL)
+        add_part(&push, EPX_PART_COPY, dots, sizeof(float), 1, call->return_offset + areas->return_dots,
+                 sizeof(float));
+
+    int64_t remote = received_rows(call);
+    call->plan->sent_bytes += remote * call->shape->row_bytes;
+    call->plan->sent_meta_bytes += home_meta_bytes(call, remote, wave_of(call)->received_places);
+    epx_status_t status = run_push(call, &push);
+    return status == EPX_OK && areas->rank_wire ? send_sums(call, rows) : status;
+}
