@@ -94,6 +94,9 @@ typedef struct epx_plan_base {
     void *state;      /* [plan_state_bytes] host, zeroed at creation */
     epx_lane_t *lane;
     int32_t waves;    /* set by route with extra_wave */
+    /* Set by a transport whose route failed on this rank alone (pooled_wave): the library moves the lane's epoch there at the
+     * next dispatch of this plan (which returns the error), its next route or its end, where the peers' epochs move too. 0: none. */
+    uint64_t jump_epoch;
     /* of all passes since the route */
     int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
     int64_t wait_longest_ns;

@@ -58,13 +58,16 @@ static epx_status_t wait_error(epx_transport_t *transport, epx_status_t status, 
 {
     const epx_transport_env_t *env = &transport->env;
     int32_t rank = env->shape->rank, culprit = -1;
-    if (status == EPX_ERR_TIMEOUT)
+    if (status == EPX_ERR_TIMEOUT) {
+        /* The session of this group is over: epochs are out of step. Tell the peers, and whom to look at. */
+        env->fabric->ops->abort(env->fabric, result->peer);
         return env->services->fail(status,
                                    "%s: rank %d waited %" PRId64 " ms for rank %d in %s: expected epoch %" PRIu64
                                    ", seen %" PRIu64 "; find out why rank %d did not make this call, then "
                                    "epx_group_recover",
                                    env->group_name, rank, env->shape->timeout_ms, result->peer, what, result->expected,
                                    result->seen, result->peer);
+    }
     if (status == EPX_ERR_PEER && result->failure != 0)
         return env->services->fail(status, "%s: the route of rank %d failed (seen by rank %d in %s); mend it there and route again",
                                    env->group_name, result->peer, rank, what);

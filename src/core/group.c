@@ -1,0 +1,142 @@
+/* What can be asked of a group, and how it ends. SPDX-License-Identifier: Apache-2.0 */
+#include "core/group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+
+#define EPX_TEXT_OF(number) #number
+#define EPX_VERSION_TEXT(a, b, c) EPX_TEXT_OF(a) "." EPX_TEXT_OF(b) "." EPX_TEXT_OF(c)
+
+const char *epx_version(void) { return EPX_VERSION_TEXT(EPX_VERSION_MAJOR, EPX_VERSION_MINOR, EPX_VERSION_PATCH); }
+
+static void add_item(epx_memory_t *memory, const char *name, int64_t bytes, int32_t device_memory)
+{
+    int32_t i = memory->items++;
+    snprintf(memory->item[i].name, sizeof(memory->item[i].name), "%s", name);
+    memory->item[i].bytes = bytes;
+    memory->item[i].device_memory = device_memory;
+    memory->total_bytes += bytes;
+    memory->device_bytes += device_memory ? bytes : 0;
+}
+
+static void fill_memory(const epx_group_config_t *config, const epx_selection_t *selection, int32_t ranks,
+                        epx_memory_t *memory)
+{
+    const epx_sizes_t *sizes = &selection->sizes;
+    epx_fabric_config_t fabric = epx_group_fabric_config(selection, "group", NULL, NULL);
+    add_item(memory, "group", (int64_t)sizeof(epx_group_t), 0);
+    add_item(memory, "tables", epx_table_layout(config, ranks).bytes, 0);
+    add_item(memory, "fabric words", selection->fabric->memory(&fabric, ranks), 0);
+    add_item(memory, "transport state", sizes->state_bytes, 0);
+    add_item(memory, "segment", sizes->segment_bytes, 1);
+    add_item(memory, "scratch", sizes->scratch_bytes, 1);
+    add_item(memory, "batches", sizes->batch_bytes, 1);
+    memory->plan_bytes = sizes->plan_bytes;
+    memory->plan_handle_bytes = (int64_t)sizeof(struct epx_plan) + sizes->plan_state_bytes;
+}
+
+epx_status_t epx_group_memory(const epx_group_config_t *config, epx_memory_t *memory_p)
+{
+    epx_group_config_t checked;
+    if (memory_p == NULL || memory_p->size != sizeof(epx_memory_t))
+        return epx_fail(EPX_ERR_ARG, "epx_group_memory: begin the answer with EPX_MEMORY_INIT");
+    int32_t ranks = config != NULL && config->ranks > 0 ? config->ranks : 1;
+    epx_status_t status = epx_shape_check(config, ranks, &checked);
+    if (status != EPX_OK)
+        return status;
+    void *tables = malloc((size_t)epx_shape_table_bytes(&checked, ranks));
+    epx_selection_t *selection = malloc(sizeof(*selection));
+    if (tables == NULL || selection == NULL) {
+        status = epx_fail(EPX_ERR_NO_MEMORY, "epx_group_memory: no memory for the tables of %d ranks", ranks);
+        goto free_tables;
+    }
+    status = epx_select(&checked, 0, ranks, tables, NULL, NULL, selection);
+    if (status != EPX_OK)
+        goto free_tables;
+    *memory_p = (epx_memory_t)EPX_MEMORY_INIT;
+    fill_memory(&checked, selection, ranks, memory_p);
+free_tables:
+    free(selection);
+    free(tables);
+    return status;
+}
+
+epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p)
+{
+    if (group == NULL || info_p == NULL || info_p->size != sizeof(epx_group_info_t))
+        return epx_fail(EPX_ERR_ARG, "epx_group_info: group must be there, the answer begun with EPX_GROUP_INFO_INIT");
+    if (!group->is_open)
+        return epx_fail(EPX_ERR_ABORTED, "%s: the group could not be recovered; close it", group->name);
+    const epx_selection_t *s = &group->selection;
+    const epx_owners_t *owners = &s->shape.real;
+    int64_t sent = group->sent_bytes_closed_plans;
+    for (const struct epx_plan *plan = group->plans; plan != NULL; plan = plan->next)
+        sent += plan->base.sent_bytes;
+    *info_p = (epx_group_info_t){
+        .size = sizeof(*info_p),
+        .rank = group->rank,
+        .ranks = group->ranks,
+        .experts = s->shape.experts,
+        .top_k = s->shape.top_k,
+        .width = s->shape.width,
+        .tokens_max = s->shape.tokens_max,
+        .local_experts = owners->first[group->rank + 1] - owners->first[group->rank],
+        .local_expert_ids = owners->expert + owners->first[group->rank],
+        .batch_rows_max = s->sizes.batch_rows_max,
+        .waves = s->sizes.waves,
+        .lanes = s->shape.lanes,
+        .depth = s->shape.depth,
+        .virtual_ranks = s->shape.virtual_ranks,
+        .transport = s->transport->name,
+        .fabric = s->fabric->name,
+        .device = s->device->name,
+        .generation = group->generation,
+        .exchange_bytes_remote = sent,
+        .wire = s->sizes.wire,
+        .owner = owners->owner,
+    };
+    return EPX_OK;
+}
+
+epx_status_t epx_group_check(epx_group_h group)
+{
+    if (group == NULL)
+        return epx_fail(EPX_ERR_ARG, "epx_group_check: group is NULL");
+    int failed = atomic_load_explicit(&group->failed, memory_order_acquire);
+    if (failed != 0)
+        return epx_fail((epx_status_t)failed, "%s", group->failed_text);
+    int32_t culprit, by = group->fabric != NULL ? group->fabric->ops->aborted(group->fabric, &culprit) : -1;
+    if (by == group->rank)
+        return epx_fail(EPX_ERR_ABORTED, "%s: rank %d aborted the group", group->name, by);
+    if (by >= 0)
+        return epx_fail(EPX_ERR_PEER, "%s: rank %d ended the group", group->name, by);
+    return EPX_OK;
+}
+
+void epx_group_abort(epx_group_h group, const char *reason)
+{
+    if (group == NULL || group->fabric == NULL)
+        return;
+    epx_log(EPX_LOG_WARN, "group", "%s: rank %d aborts: %s", group->name, group->rank, reason != NULL ? reason : "");
+    group->fabric->ops->abort(group->fabric, -1);
+}
+
+epx_status_t epx_group_note(epx_group_t *group, epx_status_t status)
+{
+    int ends = status == EPX_ERR_TIMEOUT || status == EPX_ERR_FABRIC || status == EPX_ERR_CORRUPT ||
+               status == EPX_ERR_ABORTED || status == EPX_ERR_FATAL;
+    /* A peer's failed route leaves the group whole; a peer that ended it does not. */
+    if (status == EPX_ERR_PEER && group->fabric->ops->aborted(group->fabric, NULL) >= 0)
+        ends = 1;
+    if (!ends || atomic_load_explicit(&group->failed, memory_order_relaxed) != 0)
+        return status;
+    snprintf(group->failed_text, sizeof(group->failed_text), "%.500s", epx_last_error());
+    atomic_store_explicit(&group->failed, (int)status, memory_order_release);
+    epx_log(EPX_LOG_ERROR, "group", "%s", group->failed_text);
+    if (status != EPX_ERR_PEER)
+        group->fabric->ops->abort(group->fabric, -1);
+    return status;
+}

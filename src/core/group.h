@@ -1,0 +1,120 @@
+/* The structs behind group and plan handles. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_CORE_GROUP_H
+#define EPX_CORE_GROUP_H
+
+#include <stdatomic.h>
+
+#include "core/select.h"
+
+typedef struct epx_group epx_group_t;
+
+/* The pass that a lane carries. UNDECIDED: a dispatch with backward=recompute, whose next call tells. */
+typedef enum epx_direction { PASS_NONE = 0, PASS_UNDECIDED, PASS_FORWARD, PASS_BACKWARD } epx_direction_t;
+
+typedef struct epx_group_lane {
+    epx_lane_t lane;
+    struct epx_plan *plan; /* whose pass is in flight, NULL: idle */
+    int32_t abandoned;     /* 1: a plan was destroyed in the middle of its pass; ranks meet before the next route */
+} epx_group_lane_t;
+
+/* How far a pass has come: waves started and finished of each call, ascending. */
+typedef struct epx_pass {
+    epx_direction_t direction;
+    int32_t dispatch_started, dispatch_finished;
+    int32_t combine_started, combine_finished;
+    int32_t combine_backward_started, combine_backward_finished;
+    int32_t dispatch_backward_started, dispatch_backward_finished;
+} epx_pass_t;
+
+/* Counters that EPX_STATS sums, and what of a plan is in them already. */
+typedef struct epx_tally {
+    int64_t routed, skipped, kept, spilled, dropped_sender, dropped_receiver;
+    int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
+} epx_tally_t;
+
+struct epx_plan {
+    epx_plan_base_t base; /* first: transports see this */
+    epx_group_t *group;   /* NULL: the group is closed or recovered */
+    epx_allocator_t allocator;
+    epx_group_lane_t *lane;
+    int32_t owns_bytes, is_attached;
+    int64_t bytes, handle_bytes;
+    epx_pass_t pass;
+    epx_tally_t folded;
+    struct epx_plan *next, **link;
+};
+
+/* Memory that a group holds, by item. */
+typedef struct epx_block {
+    void *memory;
+    int64_t bytes;
+    int32_t device_memory;
+} epx_block_t;
+
+struct epx_group {
+    epx_group_config_t config; /* checked, its strings and owner are the copies below */
+    char name[64], transport_text[EPX_CONFIG_TEXT_BYTES], fabric_text[32], device_text[32];
+    epx_allocator_t allocator;
+    int32_t rank, ranks;
+    uint64_t generation;
+    int32_t is_open;
+    epx_selection_t selection;
+    epx_block_t tables, state, scratch, batch; /* tables: cards, ownership, owner copy, lanes */
+    epx_segment_t segment;
+    epx_fabric_t *fabric;
+    epx_transport_t *transport;
+    epx_group_lane_t *lanes;
+    struct epx_plan *plans;
+    atomic_int failed; /* 0 or the sticky status */
+    char failed_text[512];
+    epx_tally_t tally, last_step;
+    int64_t steps, sent_bytes_closed_plans;
+    int32_t wait_peer;
+    int64_t wait_longest_ns;
+    void *stats_file;
+};
+
+/* ---- open.c ---- */
+
+/* Where the parts of the tables block are. */
+typedef struct epx_table_layout {
+    int64_t cards, owners, owner_copy, lanes, bytes;
+} epx_table_layout_t;
+epx_table_layout_t epx_table_layout(const epx_group_config_t *config, int32_t ranks);
+
+/* Everything between "the struct is there" and "the group can be used", for open and recover: config has been checked, rank,
+ * ranks, generation, name and allocator are set. Collective over the bootstrap. `local`: what this rank knows to be wrong
+ * already (its text is the last error). On an error everything is released but the struct. */
+epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstrap, epx_status_t local);
+
+/* Releases what build made. */
+void epx_group_tear_down(epx_group_t *group);
+
+/* Copies strings and takes the configuration over. */
+void epx_group_keep_config(epx_group_t *group, const epx_group_config_t *checked);
+
+/* The fabric configuration of a selection. */
+epx_fabric_config_t epx_group_fabric_config(const epx_selection_t *selection, const char *name,
+                                            const epx_allocator_t *allocator, const epx_bootstrap_t *bootstrap);
+
+void *epx_group_allocate(const epx_allocator_t *allocator, int64_t bytes, int32_t device_memory);
+
+/* ---- plan.c, pass.c ---- */
+
+/* Detaches all plans: their calls return EPX_ERR_ABORTED from now on. */
+void epx_group_detach_plans(epx_group_t *group);
+
+/* Notes an error of a transport or fabric: what ends the group makes it sticky and tells the peers. Returns status. */
+epx_status_t epx_group_note(epx_group_t *group, epx_status_t status);
+
+/* EPX_OK while the plan and its group can be used, else the error with its text. `call` names the public call. */
+epx_status_t epx_plan_usable(epx_plan_h plan, const char *call);
+
+/* ---- stats.c ---- */
+
+/* Adds what a plan has counted since the last time to the group's tally; `routing` too when the route's counts are complete or
+ * about to be lost. */
+void epx_tally_fold(struct epx_plan *plan);
+void epx_stats_close(epx_group_t *group);
+
+#endif

@@ -1,0 +1,102 @@
+/* EPX_STATS: sums per step, one JSON line each. SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fail.h"
+#include "core/group.h"
+#include "transport/common.h"
+
+/* The counters are int64 throughout, so that sums and differences are loops. */
+enum { TALLY_COUNTERS = sizeof(epx_tally_t) / sizeof(int64_t) };
+
+static epx_tally_t tally_of(const struct epx_plan *plan)
+{
+    const epx_plan_head_t *head = epx_plan_head(&plan->base);
+    epx_tally_t tally = {.sent_bytes = plan->base.sent_bytes,
+                         .received_bytes = plan->base.received_bytes,
+                         .sent_meta_bytes = plan->base.sent_meta_bytes,
+                         .received_meta_bytes = plan->base.received_meta_bytes,
+                         .wait_ns = plan->base.wait_ns};
+    if (head->valid == 1 && !plan->is_attached) {
+        tally.routed = head->routed;
+        tally.skipped = head->skipped;
+        tally.kept = head->kept;
+        tally.spilled = head->spilled;
+        tally.dropped_sender = head->dropped_sender;
+        tally.dropped_receiver = head->dropped_receiver;
+    }
+    return tally;
+}
+
+void epx_tally_fold(struct epx_plan *plan)
+{
+    epx_group_t *group = plan->group;
+    if (group == NULL || plan->base.bytes == NULL)
+        return;
+    epx_tally_t now = tally_of(plan);
+    int64_t *sum = (int64_t *)&group->tally, *old = (int64_t *)&plan->folded;
+    const int64_t *new = (const int64_t *)&now;
+    for (int32_t i = 0; i < TALLY_COUNTERS; i++)
+        sum[i] += new[i] - old[i];
+    plan->folded = now;
+    if (plan->base.wait_longest_ns > group->wait_longest_ns) {
+        group->wait_longest_ns = plan->base.wait_longest_ns;
+        group->wait_peer = plan->base.wait_peer;
+    }
+}
+
+static epx_status_t open_stats(epx_group_t *group)
+{
+    const char *folder = group->selection.settings.stats;
+    char path[EPX_CONFIG_TEXT_BYTES + 128];
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return epx_fail(EPX_ERR_ARG, "EPX_STATS=%s: the folder cannot be made: %s", folder, strerror(errno));
+    snprintf(path, sizeof(path), "%s/%s-rank%d.jsonl", folder, group->name, group->rank);
+    group->stats_file = fopen(path, "a");
+    if (group->stats_file == NULL)
+        return epx_fail(EPX_ERR_ARG, "EPX_STATS: %s cannot be written: %s", path, strerror(errno));
+    return EPX_OK;
+}
+
+epx_status_t epx_step(epx_group_h group)
+{
+    if (group == NULL)
+        return epx_fail(EPX_ERR_ARG, "epx_step: group is NULL");
+    for (struct epx_plan *plan = group->plans; plan != NULL; plan = plan->next)
+        epx_tally_fold(plan);
+    epx_tally_t step, *now = &group->tally, *old = &group->last_step;
+    for (int32_t i = 0; i < TALLY_COUNTERS; i++)
+        ((int64_t *)&step)[i] = ((int64_t *)now)[i] - ((int64_t *)old)[i];
+    *old = *now;
+    int64_t number = group->steps++, wait_ns_max = group->wait_longest_ns;
+    group->wait_longest_ns = 0;
+    if (group->selection.settings.stats[0] == '\0')
+        return EPX_OK;
+    if (group->stats_file == NULL) {
+        epx_status_t status = open_stats(group);
+        if (status != EPX_OK)
+            return status;
+    }
+    fprintf(group->stats_file,
+            "{\"step\": %" PRId64 ", \"group\": \"%s\", \"rank\": %d, \"ranks\": %d, \"transport\": \"%s\", \"fabric\": \"%s\", "
+            "\"routed\": %" PRId64 ", \"skipped\": %" PRId64 ", \"kept\": %" PRId64 ", \"spilled\": %" PRId64
+            ", \"dropped_sender\": %" PRId64 ", \"dropped_receiver\": %" PRId64 ", \"sent_bytes\": %" PRId64
+            ", \"received_bytes\": %" PRId64 ", \"sent_meta_bytes\": %" PRId64 ", \"received_meta_bytes\": %" PRId64
+            ", \"wait_ms\": %.3f, \"wait_ms_max\": %.3f, \"wait_peer\": %d}\n",
+            number, group->name, group->rank, group->ranks, group->selection.transport->name, group->selection.fabric->name,
+            step.routed, step.skipped, step.kept, step.spilled, step.dropped_sender, step.dropped_receiver, step.sent_bytes,
+            step.received_bytes, step.sent_meta_bytes, step.received_meta_bytes, (double)step.wait_ns * 1e-6,
+            (double)wait_ns_max * 1e-6, group->wait_peer);
+    fflush(group->stats_file);
+    return EPX_OK;
+}
+
+void epx_stats_close(epx_group_t *group)
+{
+    if (group->stats_file != NULL)
+        fclose(group->stats_file);
+    group->stats_file = NULL;
+}
