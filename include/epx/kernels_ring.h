@@ -1,6 +1,6 @@
 /*
- * Arguments of the ring transport's routing kernels. For device authors; see kernels.h for what holds for all kernels.
- * SPDX-License-Identifier: Apache-2.0
+ * Arguments of the ring transport's routing kernels. For device authors; see kernels.h for what holds for all
+ * kernels. SPDX-License-Identifier: Apache-2.0
  */
 #ifndef EPX_KERNELS_RING_H
 #define EPX_KERNELS_RING_H
@@ -21,22 +21,23 @@ typedef struct epx_k_ring_layout {
     const epx_shape_t *shape; /* host, with its tables */
     const void *notices;      /* [S] notices with their counts, notice_stride bytes apart (a multiple of 8) */
     int64_t notice_stride;
-    int32_t *counts;          /* scratch [N, E] */
-    int32_t *accepted;        /* scratch [N, E] */
-    int64_t *seats;           /* scratch [N] */
-    const int32_t *ordinal;   /* [T, K] of this rank, as read_ids writes it */
-    int32_t *kept;            /* in: expert ids [T, K] of this rank; out: -1 where the rule refused */
-    int64_t *block_tokens;    /* out [S]: T of every rank */
-    epx_run_t *block_runs;    /* out [S]: the rows of rank b's block, bound for the right neighbour */
-    epx_plan_head_t *head;    /* out: tokens, routed, kept (at this receiver), dropped_sender */
+    int32_t *counts;        /* scratch [N, E] */
+    int32_t *accepted;      /* scratch [N, E] */
+    int64_t *seats;         /* scratch [N] */
+    const int32_t *ordinal; /* [T, K] of this rank, as read_ids writes it */
+    int32_t *kept;          /* in: expert ids [T, K] of this rank; out: -1 where the rule refused */
+    int64_t *block_tokens;  /* out [S]: T of every rank */
+    epx_run_t *block_runs;  /* out [S]: the rows of rank b's block, bound for the right neighbour */
+    epx_plan_head_t *head;  /* out: tokens, routed, kept (at this receiver), dropped_sender */
 } epx_k_ring_layout_t;
 
 /*
- * The places of one token block's rows in this rank's batch, in the order (local expert, token, k). An expert id outside
- * 0..E-1 and a row behind rows_max have no place: what arrived decides over no byte outside of these arrays.
+ * The places of one token block's rows in this rank's batch, in the order (local expert, token, k). An expert
+ * id outside 0..E-1 and a row behind rows_max have no place: what arrived decides over no byte outside of
+ * these arrays.
  */
 typedef struct epx_k_ring_block {
-    const int64_t *tokens;  /* [1] T of the block */
+    const int64_t *tokens; /* [1] T of the block */
     int32_t experts, top_k, local_experts, row_align;
     int64_t rows_max;
     int32_t rank;           /* the block's, for origin */
@@ -49,7 +50,7 @@ typedef struct epx_k_ring_block {
     float *place_weight;    /* out [T, K]: a copy of weights, or NULL */
     float *row_weight;      /* out [rows_max]: weight of each row, or NULL */
     epx_origin_t *origin;   /* out [rows_max], or NULL */
-    int64_t *excess;        /* out [1]: assignments to this rank that found no row; 0 between plans of one routing */
+    int64_t *excess; /* out [1]: assignments to this rank that found no row; 0 between plans of one routing */
 } epx_k_ring_block_t;
 
 #ifdef __cplusplus
