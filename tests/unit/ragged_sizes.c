@@ -1,0 +1,195 @@
+/* Sizes, refusals and the choice of the wire of `ragged`. SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ragged/internal.h"
+
+enum { LOCAL = EPX_FABRIC_LOADSTORE | EPX_FABRIC_SHARED_ADDRESS, NETWORK = 0 };
+
+static char text[256];
+
+static __attribute__((format(printf, 2, 3))) epx_status_t keep_text(epx_status_t status, const char *format,
+                                                                    ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    return status;
+}
+
+static const epx_services_t services = {.fail = keep_text};
+
+/* Experts in blocks over real ranks; no virtual ones. */
+static int32_t owner[256], local[256], first[129], expert[256];
+
+static epx_shape_t shape_of(int32_t ranks, int32_t experts, int32_t top_k, int32_t tokens_max, int32_t chunks,
+                            double cf)
+{
+    for (int32_t r = 0, e = 0; r < ranks; r++) {
+        first[r] = e;
+        for (int32_t i = 0; i < experts / ranks + (r < experts % ranks); i++, e++) {
+            owner[e] = r;
+            local[e] = i;
+            expert[e] = e;
+        }
+        first[r + 1] = e;
+    }
+    epx_owners_t owners = {ranks, experts, owner, local, first, expert};
+    return (epx_shape_t){.ranks = ranks,
+                         .virtual_ranks = ranks,
+                         .splits = 1,
+                         .experts = experts,
+                         .top_k = top_k,
+                         .columns = top_k,
+                         .width = 4,
+                         .tokens_max = tokens_max,
+                         .virtual_tokens_max = tokens_max,
+                         .row_type = EPX_FP32,
+                         .out_type = EPX_FP32,
+                         .row_bytes = 16,
+                         .row_align = 1,
+                         .lanes = 1,
+                         .depth = 1,
+                         .capacity_factor = cf,
+                         .waves = chunks,
+                         .backward = EPX_BACKWARD_KEPT,
+                         .real = owners,
+                         .virt = owners};
+}
+
+static epx_sizes_t sizes_of(const epx_shape_t *shape)
+{
+    epx_sizes_t sizes;
+    text[0] = '\0';
+    cr_assert_eq(epx_ragged_query(shape, LOCAL, &services, &sizes), EPX_OK, "%s", text);
+    return sizes;
+}
+
+/* E = 12 over S = 4 and C = 2: El = 3, the larger chunk has 2. phys = 2 * ceil(4 * 10 * 2 * 1.15 / 12) = 2
+ * * 8. */
+Test(ragged_sizes, largest_chunk)
+{
+    epx_shape_t shape = shape_of(4, 12, 2, 10, 2, 1.15);
+    cr_assert_eq(sizes_of(&shape).batch_rows_max, 16);
+    shape.row_align = 8;
+    cr_assert_eq(sizes_of(&shape).batch_rows_max, 16 + 2 * 7);
+    shape.dropless = 1;
+    cr_assert_eq(sizes_of(&shape).batch_rows_max, 80 + 2 * 7);
+}
+
+/* E < S, one token, one row per expert at least; the default number of chunks. */
+Test(ragged_sizes, small_shapes)
+{
+    epx_shape_t shape = shape_of(4, 2, 1, 1, 0, 0.01);
+    epx_sizes_t sizes = sizes_of(&shape);
+    cr_assert_eq(sizes.batch_rows_max, 1);
+    cr_assert_eq(sizes.waves, 2);
+    cr_assert_eq(sizes.exchange_bytes, 2 * 4);
+}
+
+/* Gradient slots: apart only with recompute; none take weights or dots without a backward pass. */
+Test(ragged_sizes, gradient_slots)
+{
+    epx_shape_t shape = shape_of(2, 4, 2, 64, 2, 1);
+    shape.backward = EPX_BACKWARD_NONE;
+    int64_t none = sizes_of(&shape).segment_bytes;
+    shape.backward = EPX_BACKWARD_KEPT;
+    int64_t kept = sizes_of(&shape).segment_bytes;
+    shape.backward = EPX_BACKWARD_RECOMPUTE;
+    int64_t recompute = sizes_of(&shape).segment_bytes;
+    int64_t slot = 64 * 16; /* one expert's even share of 2 * 64 * 2 assignments, in rows of 16 bytes */
+    cr_assert_eq(none, slot + 64 * 2 * 16);
+    cr_assert_eq(kept, none + 64 * 4 + 64 * 2 * 4);
+    cr_assert_eq(recompute, kept + slot + 64 * 4);
+    shape.lanes = 3;
+    shape.depth = 2;
+    cr_assert_eq(sizes_of(&shape).segment_bytes, 6 * 2 * (slot + 64 * 4) + 3 * (64 * 2 * 16 + 64 * 2 * 4));
+}
+
+/* The slot is the batch on the assignment wire; the rank wire needs an area, but not for rows that the caller
+ * holds. */
+Test(ragged_sizes, batch_area)
+{
+    epx_shape_t shape = shape_of(2, 4, 2, 64, 2, 1);
+    shape.wire = EPX_WIRE_ASSIGNMENT;
+    cr_assert_eq(sizes_of(&shape).batch_bytes, 0);
+    shape.wire = EPX_WIRE_RANK;
+    cr_assert_eq(sizes_of(&shape).batch_bytes, 64 * 16);
+    shape.batch_in_caller = 1;
+    cr_assert_eq(sizes_of(&shape).batch_bytes, 0);
+    shape.batch_in_caller = 0;
+    shape.batch = EPX_BATCH_INDEXED;
+    shape.backward = EPX_BACKWARD_NONE;
+    cr_assert_eq(sizes_of(&shape).batch_bytes, 0);
+}
+
+Test(ragged_sizes, giants_are_refused)
+{
+    epx_sizes_t sizes;
+    epx_shape_t shape = shape_of(64, 64, 8, 1 << 20, 1, 1);
+    shape.dropless = 1; /* 2^29 rows */
+    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &services, &sizes), EPX_OK);
+    shape.tokens_max = shape.virtual_tokens_max = 1 << 22; /* 2^31 */
+    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &services, &sizes), EPX_ERR_ARG);
+    cr_assert(strstr(text, "2147483648 rows"), "%s", text);
+    shape.dropless = 0;
+    shape.waves = 65536; /* 2^25 * 2^16 places */
+    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &services, &sizes), EPX_ERR_ARG);
+    cr_assert(strstr(text, "EPX_WAVES"), "%s", text);
+    shape.waves = 1;
+    shape.tokens_max = shape.virtual_tokens_max = INT32_MAX;
+    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &services, &sizes), EPX_ERR_ARG);
+}
+
+static void refused(const epx_shape_t *shape, uint32_t caps, const char *word)
+{
+    char reason[256] = "";
+    int score = epx_ragged_probe(shape, caps, reason, sizeof(reason));
+    cr_assert_eq(score, 0, "accepted, though %s", word);
+    cr_assert(strstr(reason, word), "%s", reason);
+}
+
+Test(ragged_sizes, settings_without_meaning)
+{
+    char reason[256];
+    epx_shape_t good = shape_of(2, 4, 2, 64, 2, 1), shape = good;
+    cr_assert_gt(epx_ragged_probe(&good, LOCAL, reason, sizeof(reason)), 0);
+    refused(&good, 0, "loads and stores");
+    shape.overflow = EPX_OVERFLOW_DROP;
+    refused(&shape, LOCAL, "EPX_OVERFLOW");
+    shape = good;
+    shape.sender_factor = 1.15;
+    refused(&shape, LOCAL, "EPX_SENDER_FACTOR");
+    shape = good;
+    shape.batch = EPX_BATCH_INDEXED;
+    cr_assert_gt(epx_ragged_probe(&shape, LOCAL, reason, sizeof(reason)), 0);
+    cr_assert_eq(epx_ragged_wire(&shape, LOCAL), EPX_WIRE_RANK);
+    shape.wire = EPX_WIRE_ASSIGNMENT;
+    refused(&shape, LOCAL, "EPX_BATCH");
+}
+
+/* 8 ranks, 1 chunk, K = 8: 8 * (1 - (7/8)^8) = 5.251 wire rows. 64 ranks: 64 * (1 - (63/64)^8) = 7.575, 5%
+ * fewer. */
+Test(ragged_sizes, wire_by_predicted_time)
+{
+    epx_shape_t shape = shape_of(8, 64, 8, 64, 1, 1);
+    epx_ragged_times_t times = epx_ragged_predict(&shape, LOCAL);
+    cr_assert_float_eq(times.wire_rows, 5.251, 1e-3);
+    cr_assert_float_eq(times.assignment, 16, 1e-9);
+    cr_assert_float_eq(times.rank, 3 * 5.251 + 24, 3e-3);
+    cr_assert_eq(epx_ragged_wire(&shape, LOCAL), EPX_WIRE_ASSIGNMENT);
+    cr_assert_eq(epx_ragged_wire(&shape, NETWORK), EPX_WIRE_RANK);
+    shape.wire = EPX_WIRE_ASSIGNMENT;
+    cr_assert_eq(epx_ragged_wire(&shape, NETWORK), EPX_WIRE_ASSIGNMENT);
+
+    shape = shape_of(64, 64, 8, 64, 1, 1);
+    times = epx_ragged_predict(&shape, EPX_FABRIC_LOADSTORE);
+    cr_assert_float_eq(times.wire_rows, 7.575, 1e-3);
+    cr_assert_eq(epx_ragged_wire(&shape, EPX_FABRIC_LOADSTORE), EPX_WIRE_ASSIGNMENT);
+    shape = shape_of(2, 64, 8, 64, 1, 1);
+    cr_assert_eq(epx_ragged_wire(&shape, EPX_FABRIC_LOADSTORE), EPX_WIRE_RANK);
+}
