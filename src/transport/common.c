@@ -28,11 +28,11 @@ uint64_t epx_lane_advance(epx_lane_t *lane) { return ++lane->epoch; }
 
 void epx_lane_resume(epx_plan_base_t *plan)
 {
-    if (plan->resume_epoch == 0)
+    if (plan->jump_epoch == 0)
         return;
     uint64_t next = plan->lane->epoch + 1;
-    plan->lane->epoch = next > plan->resume_epoch ? next : plan->resume_epoch;
-    plan->resume_epoch = 0;
+    plan->lane->epoch = next > plan->jump_epoch ? next : plan->jump_epoch;
+    plan->jump_epoch = 0;
 }
 
 epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer, epx_stream_t stream)
@@ -52,6 +52,9 @@ static void account_wait(epx_plan_base_t *plan, const epx_wait_result_t *result)
     }
 }
 
+/* An epoch as a person reads it: the upper 16 bits hold the group's generation. */
+static uint64_t without_generation(uint64_t epoch) { return epoch & (((uint64_t)1 << 48) - 1); }
+
 /* The sentence for a wait that did not end well; `what` says which wait. */
 static epx_status_t wait_error(epx_transport_t *transport, epx_status_t status, const epx_wait_result_t *result,
                                const char *what)
@@ -65,8 +68,8 @@ static epx_status_t wait_error(epx_transport_t *transport, epx_status_t status, 
                                    "%s: rank %d waited %" PRId64 " ms for rank %d in %s: expected epoch %" PRIu64
                                    ", seen %" PRIu64 "; find out why rank %d did not make this call, then "
                                    "epx_group_recover",
-                                   env->group_name, rank, env->shape->timeout_ms, result->peer, what, result->expected,
-                                   result->seen, result->peer);
+                                   env->group_name, rank, env->shape->timeout_ms, result->peer, what,
+                                   without_generation(result->expected), without_generation(result->seen), result->peer);
     }
     if (status == EPX_ERR_PEER && result->failure != 0)
         return env->services->fail(status, "%s: the route of rank %d failed (seen by rank %d in %s); mend it there and route again",
