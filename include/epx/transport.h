@@ -95,16 +95,13 @@ typedef struct epx_plan_base {
     epx_lane_t *lane;
     int32_t waves;    /* set by route with extra_wave */
     /* Set by a transport whose route failed on this rank alone (pooled_wave): the library moves the lane's epoch there at the
-     * next dispatch of this plan (which returns the error), its next route or its end, where the peers' epochs move too. 0: none. */
+     * next call of this plan (a dispatch, which returns the error, or a route) or its end, where the peers' epochs move too: see
+     * epx_lane_resume in transport/common.h. 0: none. */
     uint64_t jump_epoch;
     /* of all passes since the route */
     int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
     int64_t wait_longest_ns;
     int32_t wait_peer;
-    /* 0, or set by a route that failed here alone: where the lane's epoch goes on at the plan's next call, see
-     * epx_lane_resume in transport/common.h. The library calls that when it answers a dispatch of a dead plan, and when it
-     * destroys the plan; the transport calls it at the plan's next route. */
-    uint64_t resume_epoch;
 } epx_plan_base_t;
 
 /* What open gets. Tables and memory outlive the transport. */

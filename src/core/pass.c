@@ -28,9 +28,7 @@ static epx_status_t enter(epx_plan_h plan, int32_t wave, const char *call)
     if (head->valid == 0)
         return epx_fail(EPX_ERR_ARG, "%s: the plan has not been routed", call);
     if (head->valid < 0) {
-        if (plan->base.jump_epoch > plan->base.lane->epoch)
-            plan->base.lane->epoch = plan->base.jump_epoch;
-        plan->base.jump_epoch = 0;
+        epx_lane_resume(&plan->base);
         return epx_fail((epx_status_t)head->valid, "%s: the plan is dead: its route failed (%s); route it again", call,
                         epx_status_name((epx_status_t)head->valid));
     }

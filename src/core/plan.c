@@ -98,14 +98,6 @@ epx_status_t epx_plan_attach(epx_group_h group, int32_t lane, void *memory, epx_
     return EPX_OK;
 }
 
-/* Moves the lane on after a route that failed here alone; see jump_epoch. */
-static void apply_jump(epx_plan_h plan)
-{
-    if (plan->base.jump_epoch > plan->base.lane->epoch)
-        plan->base.lane->epoch = plan->base.jump_epoch;
-    plan->base.jump_epoch = 0;
-}
-
 static void leave_lane(epx_plan_h plan)
 {
     if (plan->lane->plan == plan)
@@ -123,7 +115,7 @@ void epx_plan_destroy(epx_plan_h *plan_p)
         /* In the middle of a pass, or routed and never used: peers may be elsewhere. They meet before the lane's next route. */
         if (plan->lane->plan == plan || (head_of(plan)->valid != 0 && !head_of(plan)->confirmed && !plan->is_attached))
             plan->lane->abandoned = 1;
-        apply_jump(plan);
+        epx_lane_resume(&plan->base);
         leave_lane(plan);
         epx_tally_fold(plan);
         plan->group->sent_bytes_closed_plans += plan->base.sent_bytes;
@@ -224,7 +216,7 @@ epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_s
         return status;
     if (plan->lane->plan == plan && head_of(plan)->valid == 1)
         return epx_fail(EPX_ERR_ARG, "epx_plan_route: a pass of this plan is in flight; finish its waves first");
-    apply_jump(plan);
+    epx_lane_resume(&plan->base);
     leave_lane(plan);
     if (plan->lane->abandoned) {
         status = meet_on_lane(plan, stream);

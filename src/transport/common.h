@@ -35,7 +35,7 @@ uint64_t epx_lane_advance(epx_lane_t *lane);
 
 /*
  * The first call on a plan whose route failed on this rank alone (no other rank knew at once): the lane's epoch becomes
- * max(epoch + 1, resume_epoch), as it does on the peers when their dispatch sees the failure. Nothing otherwise.
+ * max(epoch + 1, jump_epoch), as it does on the peers when their dispatch sees the failure. Nothing otherwise.
  */
 void epx_lane_resume(epx_plan_base_t *plan);
 
