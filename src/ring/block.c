@@ -101,8 +101,9 @@ static epx_status_t start_block(epx_ring_step_t *step, const void *rows, const v
 {
     step->call->data = rows;
     step->call->aux = aux;
-    if (step->wave > 0 || step->shape->ranks == 1)
+    if (!step->opens || step->shape->ranks == 1)
         return EPX_OK;
+    epx_ring_turn_to(step, 0);
     source_t source = source_of(step);
     count_bytes(step, &step->plan->sent_bytes, &step->plan->sent_meta_bytes);
     return pass_block(step, &source);
@@ -212,10 +213,28 @@ static epx_status_t end_block(epx_ring_step_t *step)
     return status == EPX_OK ? epx_ring_done(step) : status;
 }
 
+/* Hops of waves that a re-dispatch left out: their blocks only pass through. */
+static epx_status_t catch_up(epx_ring_step_t *step)
+{
+    int32_t wave = step->wave;
+    epx_status_t status = EPX_OK;
+    for (int32_t hop = epx_ring_unfinished(step); hop < wave && status == EPX_OK; hop++) {
+        epx_ring_turn_to(step, hop);
+        source_t source = source_of(step);
+        status = receive_block(step, &source);
+        if (status == EPX_OK)
+            status = end_block(step);
+    }
+    epx_ring_turn_to(step, wave);
+    return status;
+}
+
 /* Up to the point where the batch can be filled. */
 static epx_status_t land_block(epx_ring_step_t *step, const source_t *source, epx_batch_t *batch)
 {
-    epx_status_t status = receive_block(step, source);
+    epx_status_t status = catch_up(step);
+    if (status == EPX_OK)
+        status = receive_block(step, source);
     if (status == EPX_OK)
         status = place_rows(step, source);
     if (status == EPX_OK && step->wave > 0)

@@ -4,43 +4,50 @@
  * A chain's pass has S hops, each with a start and a finish call: s(0) .. s(S-1) and f(0) .. f(S-1), f(h)
  * after s(h) and after f(h-1). How they interleave with each other, with the calls of other chains and with
  * other lanes is the caller's choice, but all ranks make all calls of a group in one order. Let the
- * *position* of a call be its number in that order, and e(h) the lane's epoch at s(h); both are equal on all
- * ranks.
+ * *position* of a call be its number in that order, and e(h) the lane's epoch taken by s(h); both are equal
+ * on all ranks. A re-dispatch may leave waves out: its start takes the epochs of the hops that were left out
+ * too, and its finish goes through them as well, one after the other.
  *
- * Slots. A chain has two incoming slots on every rank, filled by the left neighbour alone. Data for hop h = 1
- * .. S-1 (SUMS: S too, a block's sums come home) goes to the slot of h's parity, whatever `depth` is: what a
- * wave in flight needs after its finish is copied to memory of its own (places, weights, rows), so that the
+ * Slots. A chain has two incoming slots on every rank, filled by the left neighbour alone. Data for hop h,
+ * 1 .. S-1 (SUMS: S too, a block's sums come home), goes to the slot of h's parity, whatever `depth` is: what
+ * a wave in flight needs after its finish is copied to memory of its own (places, weights, rows), so that the
  * slot is free when f(h) ends. SUMS uses the slot of parity 0 for its own block in hop 0.
  *
- *   who fills   data of hop h+1 is stored, and its word posted, in f(h); of hop 1 already in s(0). The word
- * is e(h). who reads   f(h) waits for e(h-1), equal; the last finish of SUMS waits for e(S-1), the sums of
- * the own block. credit      f(h), having passed on and used what came, posts e(h) to the left neighbour's
- * acknowledgement word: "hops up to h of this pass, and all earlier passes of this chain, have been used
- * here". In SUMS e(S-1) stands for the sums that came home too. before a fill  f(h), h >= 1, waits until the
- * right neighbour has acknowledged e(h-1): so hop h-1, the last user of that slot, is gone. s(0) waits for
- * the acknowledgement of the last hop of the chain's previous pass that went through the slot of hop 1
- * (`need`). So a start call waits for nobody's data, but wave 0's may wait for a slot that an earlier finish
- * of the right neighbour gives back.
+ * - Who fills: data of hop h+1 is stored, and its word posted, in f(h); of hop 1 already in s(0). The word is
+ *   e(h).
+ * - Who reads: f(h) waits for e(h-1), equal; the last finish of SUMS waits for e(S-1) too, which the sums of
+ *   the own block come with.
+ * - Credit: f(h), having passed on and used what came, posts e(h) to the left neighbour's acknowledgement
+ *   word: "hops up to h of this pass, and all earlier passes of this chain, have been used here". In SUMS,
+ *   e(S-1) stands for the sums that came home too.
+ * - Before a fill: f(h), h >= 1, waits until the right neighbour has acknowledged e(h-1): hop h-1, the last
+ *   user of that slot, is gone. s(0) waits for the acknowledgement of the last hop of the chain's previous
+ *   pass that went through the slot of hop 1 (`need`). So a start call waits for nobody's data, but wave 0's
+ *   may wait for a slot that an earlier finish of the right neighbour gives back.
  *
- * No deadlock. In every call, whatever is posted for others to see is posted before a wait that could depend
- * on it. Order events by (position, phase), where the phases of a call are: open the pass, receive from the
- * left, pass on to the right, receive what comes home. Every wait is for an event that is earlier in this
- * order: f(h) receives     what the left neighbour passed on in f(h-1), or in s(0) f(h) passes on    after
- * the right neighbour's f(h-1) s(0) passes on    after the right neighbour's finish of an earlier pass f(S-1)
- * comes home what the left neighbour passed on in this call, an earlier phase By induction over the order
- * every event happens, however slow a rank is and however calls interleave. More than two slots would let
- * neighbours drift further apart, but are not needed for that.
+ * No deadlock. Whatever a call posts for others to see is posted before a wait that could depend on it. Order
+ * events by (position, hop, phase), where the phases are: open the pass, receive from the left, pass on to
+ * the right, receive what comes home. Every wait is for an event that is earlier in this order:
+ *
+ * - f(h) receives what the left neighbour passed on in f(h-1), or in s(0);
+ * - f(h) passes on after the right neighbour's f(h-1);
+ * - s(0) passes on after the right neighbour's finish of an earlier pass;
+ * - f(S-1) receives at home what the left neighbour passed on in the same call, an earlier phase.
+ *
+ * By induction over the order every event happens, however slow a rank is and however calls interleave. More
+ * than two slots would let neighbours drift further apart, but are not needed for that.
  *
  * No overwriting. A fill of hop h+1 is ordered after the right neighbour's f(h-1) by the acknowledgement;
  * that finish comes after the right neighbour passed hop h-1 on itself. Hop h's data is in the other slot. A
  * word is overwritten only with its slot, so a wait for an equal epoch cannot miss it. Hop 0 of SUMS uses its
  * slot before e(0) is acknowledged, and the first fill of that slot, hop 2, waits for that.
  *
- * A pass may be left unfinished (its plan was destroyed, or a backward pass dispatches again only its first
- * waves). All ranks leave it at the same position, but a slow left neighbour may still be about to fill a
- * slot of it. So the next pass of that chain begins with a handshake in s(0): everyone tells both neighbours
- * that it has left the old pass (the acknowledgement says that all its slots are free), and waits for both to
- * say so. The value is e(0) - 1: not below any epoch of the old pass and below all of the new.
+ * A pass may be left unfinished (its plan was destroyed, or a backward pass dispatched only its first waves
+ * again). All ranks leave it at the same position, but a slow left neighbour may still be about to fill a
+ * slot of it. So the next pass of that chain begins with a handshake in its first start: everyone tells both
+ * neighbours that it has left the old pass (the acknowledgement says that all its slots are free), and waits
+ * for both to say so. The value is the lane's epoch before that start: not below any epoch of the old pass,
+ * and below all of the new one.
  */
 #include "ring/ring.h"
 
@@ -90,15 +97,28 @@ static epx_ring_call_t *calls_of(const epx_plan_base_t *plan)
     return (epx_ring_call_t *)((epx_ring_plan_t *)plan->state + 1);
 }
 
+static uint64_t *epochs_of(const epx_ring_t *ring, const epx_plan_base_t *plan)
+{
+    return (uint64_t *)(calls_of(plan) + EPX_MOVES * ring->base.env.shape->depth);
+}
+
 int64_t *epx_ring_tokens(const epx_ring_t *ring, const epx_plan_base_t *plan)
 {
-    return (int64_t *)(calls_of(plan) + EPX_MOVES * ring->base.env.shape->depth);
+    return (int64_t *)(epochs_of(ring, plan) + (int64_t)EPX_MOVES * ring->base.env.shape->ranks);
 }
 
 int64_t epx_ring_plan_state_bytes(const epx_shape_t *shape)
 {
     return (int64_t)sizeof(epx_ring_plan_t) + EPX_MOVES * shape->depth * (int64_t)sizeof(epx_ring_call_t) +
+           (int64_t)EPX_MOVES * shape->ranks * (int64_t)sizeof(uint64_t) +
            shape->ranks * (int64_t)sizeof(int64_t);
+}
+
+void epx_ring_end_pass(epx_plan_base_t *plan)
+{
+    epx_ring_plan_t *state = plan->state;
+    for (int32_t move = 0; move < EPX_MOVES; move++)
+        state->next[move] = 0;
 }
 
 static epx_ring_chain_id_t chain_for(const epx_ring_layout_t *layout, epx_move_t move)
@@ -108,26 +128,34 @@ static epx_ring_chain_id_t chain_for(const epx_ring_layout_t *layout, epx_move_t
     return move == EPX_MOVE_COMBINE_BACKWARD && layout->sides == 2 ? EPX_RING_GRADIENTS : EPX_RING_BLOCKS;
 }
 
+void epx_ring_turn_to(epx_ring_step_t *step, int32_t hop)
+{
+    int64_t first = (int64_t)step->move * step->shape->ranks;
+    step->wave = hop;
+    step->block = epx_ring_block_of(step->shape, hop);
+    step->tokens = epx_ring_tokens(step->ring, step->plan)[step->block];
+    step->epoch = epochs_of(step->ring, step->plan) + first + hop;
+}
+
+int32_t epx_ring_unfinished(const epx_ring_step_t *step) { return chain_of(step)->finished; }
+
 void epx_ring_resume(epx_ring_step_t *step, epx_transport_t *transport, epx_plan_base_t *plan,
                      epx_move_t move, int32_t wave, epx_stream_t stream)
 {
     epx_ring_t *ring = (epx_ring_t *)transport;
     const epx_shape_t *shape = transport->env.shape;
     int backward = move == EPX_MOVE_COMBINE_BACKWARD || move == EPX_MOVE_DISPATCH_BACKWARD;
-    int32_t block = epx_ring_block_of(shape, wave);
     *step =
         (epx_ring_step_t){.ring = ring,
                           .shape = shape,
                           .plan = plan,
                           .stream = stream,
                           .move = move,
-                          .wave = wave,
                           .lane = plan->lane->index,
                           .chain = chain_for(&ring->layout, move),
                           .side = backward && ring->layout.sides == 2 ? EPX_RING_BACKWARD : EPX_RING_FORWARD,
-                          .block = block,
-                          .tokens = epx_ring_tokens(ring, plan)[block],
                           .call = calls_of(plan) + (int32_t)move * shape->depth + wave % shape->depth};
+    epx_ring_turn_to(step, wave);
 }
 
 /* Everyone's T is needed on the host for the accounts; a plan made from bytes has not got it there yet. */
@@ -146,9 +174,8 @@ static epx_status_t count_tokens(epx_ring_t *ring, epx_plan_base_t *plan, epx_st
 }
 
 /* The handshake after a pass that was left. */
-static epx_status_t leave_old_pass(epx_ring_step_t *step)
+static epx_status_t leave_old_pass(epx_ring_step_t *step, uint64_t epoch)
 {
-    uint64_t epoch = step->call->epoch - 1;
     epx_status_t status = post(step, channel_of(step, WORD_FREE), epoch, step->ring->left);
     if (status == EPX_OK)
         status = post(step, channel_of(step, WORD_LEFT), epoch, step->ring->right);
@@ -161,35 +188,29 @@ static epx_status_t leave_old_pass(epx_ring_step_t *step)
 epx_status_t epx_ring_start(epx_ring_step_t *step, epx_transport_t *transport, epx_plan_base_t *plan,
                             epx_move_t move, int32_t wave, epx_stream_t stream)
 {
-    const epx_transport_env_t *env = &transport->env;
     epx_ring_plan_t *state = plan->state;
     epx_status_t status = count_tokens((epx_ring_t *)transport, plan, stream);
     if (status != EPX_OK)
         return status;
-    if (wave > 0 && state->next[move] != wave)
-        return env->services->fail(
-            EPX_ERR_UNSUPPORTED,
-            "%s: ring hands blocks on from hop to hop, so %s of wave %d needs that of wave %d "
-            "before it; dispatch again from wave 0 on, or not at all",
-            env->group_name, epx_move_name(move), wave, wave - 1);
     epx_ring_resume(step, transport, plan, move, wave, stream);
-    state->next[move] = wave + 1;
-    step->call->epoch = epx_lane_advance(plan->lane);
-
     epx_ring_chain_t *chain = chain_of(step);
-    int left_open = chain->started > 0 && chain->finished < step->shape->ranks;
-    chain->started = wave + 1;
-    if (wave > 0)
+    uint64_t before = plan->lane->epoch;
+    int was_left = chain->started > 0 && chain->finished < step->shape->ranks;
+    step->opens = state->next[move] == 0;
+    for (int32_t hop = state->next[move]; hop <= wave; hop++)
+        epochs_of(step->ring, plan)[(int64_t)move * step->shape->ranks + hop] = epx_lane_advance(plan->lane);
+    state->next[move] = chain->started = wave + 1;
+    if (!step->opens)
         return EPX_OK;
     chain->finished = 0;
-    return left_open && step->shape->ranks > 1 ? leave_old_pass(step) : EPX_OK;
+    return was_left && step->shape->ranks > 1 ? leave_old_pass(step, before) : EPX_OK;
 }
 
 /* ---- words --------------------------------------------------------------------------------------------------------- */
 
 epx_status_t epx_ring_await_left(epx_ring_step_t *step, int32_t hop)
 {
-    uint64_t epoch = hop == step->wave ? chain_of(step)->last : step->call->epoch;
+    uint64_t epoch = hop == step->wave ? chain_of(step)->last : *step->epoch;
     return await(step, data_channel(step, hop), epoch, step->ring->left, EPX_WAIT_EQUAL);
 }
 
@@ -202,19 +223,18 @@ epx_status_t epx_ring_await_right(epx_ring_step_t *step)
 
 epx_status_t epx_ring_passed(epx_ring_step_t *step)
 {
-    return post(step, data_channel(step, step->wave + 1), step->call->epoch, step->ring->right);
+    return post(step, data_channel(step, step->wave + 1), *step->epoch, step->ring->right);
 }
 
 epx_status_t epx_ring_done(epx_ring_step_t *step)
 {
     epx_ring_chain_t *chain = chain_of(step);
     int last = step->wave == step->shape->ranks - 1;
-    chain->last = step->call->epoch;
+    chain->last = *step->epoch;
     chain->finished = step->wave + 1;
     /* Hop 1 of the next pass goes where the last odd hop went; in SUMS that is hop S-1 or the way home. */
     if ((step->wave & 1) != 0 || (step->chain == EPX_RING_SUMS && last))
-        chain->need = step->call->epoch;
-    return step->shape->ranks > 1
-               ? post(step, channel_of(step, WORD_FREE), step->call->epoch, step->ring->left)
-               : EPX_OK;
+        chain->need = *step->epoch;
+    return step->shape->ranks > 1 ? post(step, channel_of(step, WORD_FREE), *step->epoch, step->ring->left)
+                                  : EPX_OK;
 }

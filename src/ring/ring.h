@@ -137,31 +137,33 @@ typedef struct epx_ring {
 
 /* What a start call leaves for its finish. */
 typedef struct epx_ring_call {
-    uint64_t epoch;
     const void *data, *aux; /* x and aux, y, dout, or dx_rows */
 } epx_ring_call_t;
 
-/* The handle part of a plan, followed by calls [EPX_MOVES, depth] and tokens [S]. */
+/* The handle part of a plan, followed by calls [EPX_MOVES, depth], epochs [EPX_MOVES, S] and tokens [S]. */
 typedef struct epx_ring_plan {
     int32_t counted;         /* 1: tokens have been copied from the plan's bytes */
-    int32_t next[EPX_MOVES]; /* the wave that starts next in this pass */
+    int32_t next[EPX_MOVES]; /* the hop that starts next in this pass; 0: the pass has no such call yet */
 } epx_ring_plan_t;
 
 int64_t epx_ring_plan_state_bytes(const epx_shape_t *shape);
 int64_t epx_ring_state_bytes(const epx_shape_t *shape);
 
-/* One call at work: what everything below needs to know. */
+/* One hop of one call at work: what everything below needs to know. */
 typedef struct epx_ring_step {
     epx_ring_t *ring;
     const epx_shape_t *shape;
     epx_plan_base_t *plan;
     epx_stream_t stream;
     epx_move_t move;
-    int32_t wave, lane;
+    int32_t lane;
     epx_ring_chain_id_t chain;
     epx_ring_side_t side;
-    int32_t block;  /* the rank whose block is here in this hop */
-    int64_t tokens; /* of that block */
+    int32_t opens;   /* a start call: the first of its kind in this pass */
+    int32_t wave;    /* the hop */
+    int32_t block;   /* the rank whose block is here in this hop */
+    int64_t tokens;  /* of that block */
+    uint64_t *epoch; /* of this hop */
     epx_ring_call_t *call;
 } epx_ring_step_t;
 
@@ -245,12 +247,18 @@ int64_t *epx_ring_tokens(const epx_ring_t *ring, const epx_plan_base_t *plan);
 
 /* ---- flow control: chain.c --------------------------------------------------------------------------------------- */
 
-/* Begins a start call: takes its epoch, opens the chain's pass with wave 0. */
+/* Begins a start call: takes the epochs of its hops, opens the chain's pass with the first of them. */
 epx_status_t epx_ring_start(epx_ring_step_t *step, epx_transport_t *transport, epx_plan_base_t *plan,
                             epx_move_t move, int32_t wave, epx_stream_t stream);
 /* Begins a finish call. */
 void epx_ring_resume(epx_ring_step_t *step, epx_transport_t *transport, epx_plan_base_t *plan,
                      epx_move_t move, int32_t wave, epx_stream_t stream);
+/* Turns to another hop of the same call; its data stay those of the call. */
+void epx_ring_turn_to(epx_ring_step_t *step, int32_t hop);
+/* The first hop that has not been finished in the chain's pass. */
+int32_t epx_ring_unfinished(const epx_ring_step_t *step);
+/* The plan's pass has ended (or there is a new routing): every move begins anew. */
+void epx_ring_end_pass(epx_plan_base_t *plan);
 /* Waits for what the left neighbour passes on for `hop`. */
 epx_status_t epx_ring_await_left(epx_ring_step_t *step, int32_t hop);
 /* Waits until the right neighbour's slot for hop wave + 1 is free. */

@@ -100,6 +100,7 @@ epx_status_t epx_ring_route(epx_transport_t *transport, epx_plan_base_t *plan, c
     epx_status_t status = publish;
     uint64_t epoch = epx_lane_advance(plan->lane);
     ((epx_ring_plan_t *)plan->state)->counted = 0;
+    epx_ring_end_pass(plan);
     head->valid = 0;
     if (publish != EPX_OK) {
         epx_route_exchange(transport, plan, NULL, desk + ring->layout.desk.notices,

@@ -170,27 +170,35 @@ static epx_status_t start_sums(epx_ring_step_t *step, const void *rows)
     return pass_sums(step);
 }
 
+/* The last hop: the own sums come home, and the pass ends. */
+static epx_status_t come_home(epx_ring_step_t *step, void *out, float *dweight)
+{
+    int32_t ranks = step->shape->ranks;
+    epx_status_t status = receive_sums(step, ranks);
+    if (status == EPX_OK)
+        status = write_out(step, out, dweight);
+    return status == EPX_OK ? epx_ring_clear_slot(step, ranks) : status;
+}
+
 static epx_status_t finish_sums(epx_ring_step_t *step, void *out, float *dweight)
 {
     int32_t ranks = step->shape->ranks;
     epx_status_t status = EPX_OK;
     if (ranks == 1)
         status = sum_alone(step, out, dweight);
-    if (step->wave > 0) {
+    if (step->wave > 0)
         status = receive_sums(step, step->wave);
-        if (status == EPX_OK)
-            status = pass_sums(step);
-    }
+    if (step->wave > 0 && status == EPX_OK)
+        status = pass_sums(step);
     if (status == EPX_OK)
         status = epx_ring_clear_slot(step, step->wave);
-    if (status == EPX_OK && ranks > 1 && step->wave == ranks - 1) {
-        status = receive_sums(step, ranks);
-        if (status == EPX_OK)
-            status = write_out(step, out, dweight);
-        if (status == EPX_OK)
-            status = epx_ring_clear_slot(step, ranks);
-    }
-    return status == EPX_OK ? epx_ring_done(step) : status;
+    if (status == EPX_OK && ranks > 1 && step->wave == ranks - 1)
+        status = come_home(step, out, dweight);
+    if (status == EPX_OK)
+        status = epx_ring_done(step);
+    if (status == EPX_OK && step->wave == ranks - 1)
+        epx_ring_end_pass(step->plan);
+    return status;
 }
 
 epx_status_t epx_ring_combine_start(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave,
