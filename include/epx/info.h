@@ -93,8 +93,8 @@ typedef struct epx_build_part {
     const char *reason; /* where it was found, or why it is not compiled */
 } epx_build_part_t;
 
-/* Row `index` of the table of optional parts, NULL behind the last. */
-const epx_build_part_t *epx_build_part(int32_t index);
+/* Row `index` (from 0) of the table of optional parts; EPX_ERR_ARG behind the last. */
+epx_status_t epx_build_part(int32_t index, epx_build_part_t *part_p);
 
 #ifdef __cplusplus
 }
