@@ -38,6 +38,74 @@ typedef struct epx_option {
     epx_option_set_fn set;      /* CALL; for a CALL with argument NULL the value is "" */
 } epx_option_t;
 
+/* Rows of a table, with the target's type checked. */
+static inline epx_option_t epx_option_section(const char *help)
+{
+    return (epx_option_t){.kind = EPX_OPTION_SECTION, .help = help};
+}
+static inline epx_option_t epx_option_flag(char letter, const char *name, const char *help, int32_t *target)
+{
+    return (epx_option_t){
+        .kind = EPX_OPTION_FLAG, .letter = letter, .name = name, .help = help, .target = target};
+}
+static inline epx_option_t epx_option_int(char letter, const char *name, const char *help, int64_t *target,
+                                          double lo, double hi)
+{
+    return (epx_option_t){.kind = EPX_OPTION_INT,
+                          .letter = letter,
+                          .name = name,
+                          .argument = "N",
+                          .help = help,
+                          .target = target,
+                          .lo = lo,
+                          .hi = hi};
+}
+static inline epx_option_t epx_option_real(char letter, const char *name, const char *help, double *target,
+                                           double lo, double hi)
+{
+    return (epx_option_t){.kind = EPX_OPTION_REAL,
+                          .letter = letter,
+                          .name = name,
+                          .argument = "X",
+                          .help = help,
+                          .target = target,
+                          .lo = lo,
+                          .hi = hi};
+}
+static inline epx_option_t epx_option_text(char letter, const char *name, const char *argument,
+                                           const char *help, const char **target)
+{
+    return (epx_option_t){.kind = EPX_OPTION_TEXT,
+                          .letter = letter,
+                          .name = name,
+                          .argument = argument,
+                          .help = help,
+                          .target = target};
+}
+static inline epx_option_t epx_option_choice(char letter, const char *name, const char *argument,
+                                             const char *help, int32_t *target, const char *const *choices)
+{
+    return (epx_option_t){.kind = EPX_OPTION_CHOICE,
+                          .letter = letter,
+                          .name = name,
+                          .argument = argument,
+                          .help = help,
+                          .target = target,
+                          .choices = choices};
+}
+static inline epx_option_t epx_option_call(char letter, const char *name, const char *argument,
+                                           const char *help, void *target, epx_option_set_fn set)
+{
+    return (epx_option_t){.kind = EPX_OPTION_CALL,
+                          .letter = letter,
+                          .name = name,
+                          .argument = argument,
+                          .help = help,
+                          .target = target,
+                          .set = set};
+}
+static inline epx_option_t epx_option_end(void) { return (epx_option_t){.kind = EPX_OPTION_END}; }
+
 typedef struct epx_program {
     const char *name;     /* "epx-perf" */
     const char *summary;  /* one or two sentences */
