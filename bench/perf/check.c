@@ -1,0 +1,332 @@
+/*
+ * The bit-exact check: one pass whose every row and sum is compared with what it must be. Who is kept is the
+ * accept rules' own matter, tested elsewhere; here every row that arrives must be asked for, must arrive
+ * once, where its expert is, with every bit, and what is missing must be counted as dropped.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/perf/case.h"
+#include "bench/perf/rows.h"
+#include "tools/common/program.h"
+
+/* Work memory of one rank's pass. */
+typedef struct checker {
+    epx_perf_player_t *player;
+    int compare;
+    int64_t *start, *count; /* [El] of the wave's batch */
+    void *row;              /* [H] expected */
+    int8_t *small, *other;  /* [H] */
+    int32_t *sum;           /* [H] in halves */
+} checker_t;
+
+static void fill(void *memory, int64_t rows, int64_t row_bytes)
+{
+    if (memory != NULL)
+        memset(memory, 0xff, (size_t)(rows * row_bytes)); /* NaN in every row type */
+}
+
+static void *row_at(const checker_t *c, void *rows, int64_t row)
+{
+    return (char *)rows + row * c->player->shared->row_bytes;
+}
+
+/* The k with which (rank, token) asked for the expert; -1 if it did not. */
+static int32_t find_k(const checker_t *c, int32_t rank, int64_t token, int32_t expert)
+{
+    int32_t columns = (int32_t)c->player->shared->settings->top_k;
+    const int32_t *ids = c->player->shared->part[rank].ids + token * columns;
+    for (int32_t k = 0; k < columns; k++)
+        if (ids[k] == expert)
+            return k;
+    return -1;
+}
+
+/* Whose row this is, by the batch's own word or by the payload. 0, or an exit code after a message. */
+static int identify(checker_t *c, const epx_batch_t *batch, int32_t wave, int32_t expert, int64_t g,
+                    epx_perf_place_t *place)
+{
+    epx_perf_player_t *player = c->player;
+    const epx_perf_case_t *shared = player->shared;
+    int64_t row = batch->row_index ? batch->row_index[g] : g, token = -1;
+    int32_t rank = -1, k = -1;
+    if (shared->origin) {
+        rank = batch->origin[g].rank;
+        token = batch->origin[g].token;
+        k = batch->origin[g].k;
+    } else if (epx_perf_x_whose(row_at(c, batch->rows, row), shared->config.row_type, &rank, &token) != 0) {
+        return epx_rank_fail(player->self, EPX_EXIT_FAILED,
+                             "wave %d, expert %d, row %lld does not say whose it is: the payload is corrupt",
+                             wave, expert, (long long)g);
+    }
+    int exists = rank >= 0 && rank < player->self->ranks && token >= 0 && token < shared->part[rank].tokens;
+    if (exists && !shared->origin)
+        k = find_k(c, rank, token, expert);
+    if (!exists || k < 0 || k >= shared->settings->top_k ||
+        shared->part[rank].ids[token * shared->settings->top_k + k] != expert)
+        return epx_rank_fail(
+            player->self, EPX_EXIT_FAILED,
+            "wave %d, expert %d, row %lld says rank %d, token %lld, k %d, which did not ask for this expert",
+            wave, expert, (long long)g, rank, (long long)token, k);
+    *place =
+        (epx_perf_place_t){.rank = rank, .token = (int32_t)token, .k = k, .row = (int32_t)g, .wave = wave};
+    return EPX_EXIT_OK;
+}
+
+/* All rows of a batch must be asked for, new, and right in every bit. Adds them to the list of places. */
+static int take_batch(checker_t *c, const epx_batch_t *batch, int32_t wave, int64_t *places)
+{
+    epx_perf_player_t *player = c->player;
+    epx_perf_case_t *shared = player->shared;
+    const epx_perf_settings_t *s = shared->settings;
+    int rc = epx_rank_check(player->self, epx_batch_counts(player->plan, batch, c->start, c->count, NULL),
+                            "batch counts");
+    for (int32_t e = 0; e < player->info.local_experts && rc == EPX_EXIT_OK; e++) {
+        for (int64_t g = c->start[e]; g < c->start[e] + c->count[e]; g++) {
+            epx_perf_place_t *place = &player->mine->place[(*places)++];
+            rc = identify(c, batch, wave, player->info.local_expert_ids[e], g, place);
+            if (rc != EPX_EXIT_OK)
+                return rc;
+            if (atomic_fetch_add(&shared->part[place->rank].kept[place->token * s->top_k + place->k], 1) != 0)
+                return epx_rank_fail(player->self, EPX_EXIT_FAILED,
+                                     "rank %d, token %d, k %d arrived twice, again in wave %d", place->rank,
+                                     place->token, place->k, wave);
+            if (!c->compare)
+                continue;
+            epx_perf_x_row(c->row, shared->config.row_type, (int32_t)s->width, (uint64_t)s->seed, place->rank,
+                           place->token);
+            const void *got = row_at(c, batch->rows, batch->row_index ? batch->row_index[g] : g);
+            if (memcmp(got, c->row, (size_t)shared->row_bytes) != 0)
+                return epx_rank_fail(
+                    player->self, EPX_EXIT_FAILED,
+                    "dispatch: wave %d, row %lld of rank %d, token %d, k %d differs from what was sent", wave,
+                    (long long)g, place->rank, place->token, place->k);
+        }
+    }
+    return rc;
+}
+
+/* Rows that the expert would have computed, in this wave's places: integers that depend on whose each is. */
+static void fill_rows(checker_t *c, void *rows, int32_t wave, epx_perf_tensor_t tensor)
+{
+    const epx_perf_case_t *shared = c->player->shared;
+    const epx_perf_settings_t *s = shared->settings;
+    int32_t width = (int32_t)s->width, range = epx_perf_range((int32_t)s->top_k);
+    fill(rows, shared->rows_max, shared->row_bytes);
+    for (int64_t i = c->player->mine->place_first[wave]; i < c->player->mine->place_first[wave + 1]; i++) {
+        const epx_perf_place_t *p = &c->player->mine->place[i];
+        epx_perf_small(c->small, width, range, tensor, (uint64_t)s->seed, p->rank, p->token, p->k);
+        epx_perf_small_row(row_at(c, rows, p->row), shared->config.row_type, width, c->small);
+    }
+}
+
+static int forward(checker_t *c)
+{
+    epx_perf_player_t *player = c->player;
+    epx_perf_part_t *mine = player->mine;
+    int64_t places = 0;
+    fill(mine->out, mine->tokens, player->shared->row_bytes);
+    for (int32_t w = 0; w < player->shared->waves; w++) {
+        epx_batch_t batch = EPX_BATCH_INIT;
+        int rc =
+            epx_rank_check(player->self, epx_dispatch(player->plan, w, mine->x, &batch, NULL), "dispatch");
+        mine->place_first[w] = places;
+        if (rc == EPX_EXIT_OK)
+            rc = take_batch(c, &batch, w, &places);
+        if (rc != EPX_EXIT_OK)
+            return rc;
+        mine->place_first[w + 1] = places;
+        fill_rows(c, mine->y, w, EPX_PERF_TENSOR_Y);
+        rc = epx_rank_check(player->self, epx_combine(player->plan, w, mine->y, mine->out, NULL), "combine");
+        if (rc != EPX_EXIT_OK)
+            return rc;
+    }
+    return EPX_EXIT_OK;
+}
+
+/* dy = weight * dout, exact because weights are halves and wholes. */
+static int compare_dy(checker_t *c, const epx_batch_t *dy, int32_t wave)
+{
+    epx_perf_player_t *player = c->player;
+    const epx_perf_case_t *shared = player->shared;
+    const epx_perf_settings_t *s = shared->settings;
+    epx_type_t type = shared->config.row_type;
+    for (int64_t i = player->mine->place_first[wave]; i < player->mine->place_first[wave + 1]; i++) {
+        const epx_perf_place_t *p = &player->mine->place[i];
+        const void *got = row_at(c, dy->rows, p->row);
+        float weight = shared->part[p->rank].weights[p->token * s->top_k + p->k];
+        epx_perf_small(c->small, (int32_t)s->width, EPX_PERF_DOUT_MAX, EPX_PERF_TENSOR_DOUT,
+                       (uint64_t)s->seed, p->rank, p->token, 0);
+        for (int64_t h = 0; h < s->width; h++) {
+            double wanted = (double)weight * c->small[h],
+                   seen = epx_perf_decode(type, epx_perf_get(got, type, h));
+            if (!(seen == wanted)) /* a product of 0 may have either sign */
+                return epx_rank_fail(
+                    player->self, EPX_EXIT_FAILED,
+                    "combine_backward: wave %d, rank %d, token %d, k %d, element %lld is %g, not %g", wave,
+                    p->rank, p->token, p->k, (long long)h, seen, wanted);
+        }
+    }
+    return EPX_EXIT_OK;
+}
+
+static int backward(checker_t *c)
+{
+    epx_perf_player_t *player = c->player;
+    epx_perf_part_t *mine = player->mine;
+    int64_t columns = player->shared->settings->top_k;
+    fill(mine->dx, mine->tokens, player->shared->row_bytes);
+    fill(mine->dweight, mine->tokens * columns, (int64_t)sizeof(float));
+    for (int32_t w = 0; w < player->shared->waves; w++) {
+        epx_batch_t dy = EPX_BATCH_INIT;
+        fill_rows(c, mine->y, w, EPX_PERF_TENSOR_Y);
+        int rc = epx_rank_check(player->self,
+                                epx_combine_backward(player->plan, w, mine->dout, mine->y, &dy, NULL),
+                                "combine_backward");
+        if (rc == EPX_EXIT_OK && c->compare)
+            rc = compare_dy(c, &dy, w);
+        if (rc != EPX_EXIT_OK)
+            return rc;
+        fill_rows(c, mine->dx_rows, w, EPX_PERF_TENSOR_DX_ROWS);
+        rc = epx_rank_check(
+            player->self,
+            epx_dispatch_backward(player->plan, w, mine->dx_rows, mine->dx, mine->dweight, NULL),
+            "dispatch_backward");
+        if (rc != EPX_EXIT_OK)
+            return rc;
+    }
+    return EPX_EXIT_OK;
+}
+
+/* out[t] or dx[t]: the sum over what was kept, each times its weight. */
+static int compare_sums(checker_t *c, const char *what, void *rows, epx_perf_tensor_t tensor, int weighted)
+{
+    epx_perf_player_t *player = c->player;
+    const epx_perf_case_t *shared = player->shared;
+    const epx_perf_settings_t *s = shared->settings;
+    epx_type_t type = shared->config.row_type;
+    int32_t width = (int32_t)s->width, columns = (int32_t)s->top_k, range = epx_perf_range(columns);
+    for (int64_t t = 0; t < player->mine->tokens; t++) {
+        memset(c->sum, 0, (size_t)width * sizeof *c->sum);
+        for (int32_t k = 0; k < columns; k++) {
+            if (!atomic_load(&player->mine->kept[t * columns + k]))
+                continue;
+            int32_t halves = weighted ? (int32_t)(2 * player->mine->weights[t * columns + k]) : 2;
+            epx_perf_small(c->small, width, range, tensor, (uint64_t)s->seed, player->self->rank, t, k);
+            for (int32_t h = 0; h < width; h++)
+                c->sum[h] += halves * c->small[h];
+        }
+        for (int32_t h = 0; h < width; h++) {
+            double wanted = epx_perf_decode(type, epx_perf_encode(type, 0.5 * c->sum[h]));
+            double seen = epx_perf_decode(type, epx_perf_get(row_at(c, rows, t), type, h));
+            if (!(seen == wanted))
+                return epx_rank_fail(player->self, EPX_EXIT_FAILED,
+                                     "%s: token %lld, element %d is %g, not %g", what, (long long)t, h, seen,
+                                     wanted);
+        }
+    }
+    return EPX_EXIT_OK;
+}
+
+/* dweight[t, k] = dot(dout[t], y of (t, k)): an integer below 2^24, so exact in any order. */
+static int compare_dweight(checker_t *c)
+{
+    epx_perf_player_t *player = c->player;
+    const epx_perf_settings_t *s = player->shared->settings;
+    int32_t width = (int32_t)s->width, columns = (int32_t)s->top_k, range = epx_perf_range(columns);
+    for (int64_t a = 0; a < player->mine->tokens * columns; a++) {
+        int64_t t = a / columns, dot = 0;
+        int32_t k = (int32_t)(a % columns), rank = player->self->rank;
+        if (atomic_load(&player->mine->kept[a])) {
+            epx_perf_small(c->small, width, range, EPX_PERF_TENSOR_Y, (uint64_t)s->seed, rank, t, k);
+            epx_perf_small(c->other, width, EPX_PERF_DOUT_MAX, EPX_PERF_TENSOR_DOUT, (uint64_t)s->seed, rank,
+                           t, 0);
+            for (int32_t h = 0; h < width; h++)
+                dot += c->small[h] * c->other[h];
+        }
+        if (!(player->mine->dweight[a] == (float)dot))
+            return epx_rank_fail(player->self, EPX_EXIT_FAILED,
+                                 "dispatch_backward: dweight of token %lld, k %d is %g, not %lld",
+                                 (long long)t, k, (double)player->mine->dweight[a], (long long)dot);
+    }
+    return EPX_EXIT_OK;
+}
+
+/* What the library counted against what was seen. Rank 0, after all have met. */
+static int compare_counts(checker_t *c)
+{
+    epx_perf_player_t *player = c->player;
+    const epx_perf_case_t *shared = player->shared;
+    int64_t routed = 0, kept = 0, dropped = 0, asked = 0, seen = 0;
+    for (int32_t r = 0; r < player->self->ranks; r++) {
+        const epx_perf_part_t *part = &shared->part[r];
+        routed += part->stats.routed;
+        kept += part->stats.kept;
+        dropped += part->stats.dropped_sender + part->stats.dropped_receiver;
+        seen += part->place_first[shared->waves];
+        for (int64_t a = 0; a < part->tokens * shared->settings->top_k; a++)
+            asked += part->ids[a] >= 0;
+    }
+    if (routed != asked || kept != seen || routed != kept + dropped)
+        return epx_rank_fail(
+            player->self, EPX_EXIT_FAILED,
+            "counts disagree: %lld routed (%lld asked for), %lld kept (%lld arrived), %lld dropped",
+            (long long)routed, (long long)asked, (long long)kept, (long long)seen, (long long)dropped);
+    return EPX_EXIT_OK;
+}
+
+/* After the pass, when all ranks have counted their rows. */
+static int compare_all(checker_t *c)
+{
+    epx_perf_part_t *mine = c->player->mine;
+    int rc = c->player->self->rank == 0 ? compare_counts(c) : EPX_EXIT_OK;
+    if (rc == EPX_EXIT_OK)
+        rc = compare_sums(c, "combine: out", mine->out, EPX_PERF_TENSOR_Y, 1);
+    if (rc == EPX_EXIT_OK && c->player->shared->settings->backward)
+        rc = compare_sums(c, "dispatch_backward: dx", mine->dx, EPX_PERF_TENSOR_DX_ROWS, 0);
+    if (rc == EPX_EXIT_OK && c->player->shared->settings->backward)
+        rc = compare_dweight(c);
+    return rc;
+}
+
+static int run_pass(checker_t *c)
+{
+    epx_perf_player_t *player = c->player;
+    epx_perf_part_t *mine = player->mine;
+    size_t assignments = (size_t)(mine->tokens * player->shared->settings->top_k);
+    memset(mine->kept, 0, assignments * sizeof *mine->kept);
+    int rc = epx_perf_meet(player); /* nobody counts before all have cleared */
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_route(player);
+    if (rc == EPX_EXIT_OK)
+        rc = forward(c);
+    if (rc == EPX_EXIT_OK && player->shared->settings->backward)
+        rc = backward(c);
+    mine->stats = (epx_plan_stats_t)EPX_PLAN_STATS_INIT;
+    if (rc == EPX_EXIT_OK)
+        rc = epx_rank_check(player->self, epx_plan_stats(player->plan, &mine->stats, NULL), "plan stats");
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_meet(player);
+    if (rc == EPX_EXIT_OK && c->compare)
+        rc = compare_all(c);
+    return rc == EPX_EXIT_OK ? epx_perf_meet(player) : rc;
+}
+
+int epx_perf_checked_pass(epx_perf_player_t *player, int compare)
+{
+    size_t width = (size_t)player->shared->settings->width, experts = (size_t)player->info.local_experts;
+    checker_t c = {.player = player, .compare = compare};
+    c.start = epx_tool_alloc(experts, sizeof *c.start);
+    c.count = epx_tool_alloc(experts, sizeof *c.count);
+    c.row = epx_tool_alloc(1, (size_t)player->shared->row_bytes);
+    c.small = epx_tool_alloc(width, 1);
+    c.other = epx_tool_alloc(width, 1);
+    c.sum = epx_tool_alloc(width, sizeof *c.sum);
+    int rc = run_pass(&c);
+    void *all[] = {c.start, c.count, c.row, c.small, c.other, c.sum};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    return rc;
+}

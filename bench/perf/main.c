@@ -1,0 +1,47 @@
+/* epx-perf: how fast rows go to their experts and back. SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "bench/perf/case.h"
+#include "bench/perf/report.h"
+#include "bench/perf/rules.h"
+#include "tools/common/program.h"
+
+static int run_case(const epx_perf_settings_t *settings, const char *transport, int64_t tokens,
+                    epx_json_t *json)
+{
+    epx_perf_case_t *shared = epx_tool_alloc(1, sizeof *shared);
+    int rc = epx_perf_case_run(shared, settings, transport, tokens);
+    if (rc == EPX_EXIT_OK)
+        epx_perf_report_case(shared, json);
+    epx_perf_case_free(shared);
+    free(shared);
+    return rc;
+}
+
+/* A failed case spoils the run but not what has been measured: the others are still run and shown. */
+static int run_cases(const epx_perf_settings_t *settings, epx_json_t *json)
+{
+    int worst = EPX_EXIT_OK;
+    epx_perf_report_begin(settings, json);
+    for (int32_t t = 0; t < settings->transport_count; t++) {
+        for (int32_t i = 0; i < settings->size_count; i++) {
+            int rc = run_case(settings, settings->transport[t], settings->size[i], json);
+            worst = rc > worst ? rc : worst;
+        }
+    }
+    if (epx_perf_report_end(json) != 0 && worst == EPX_EXIT_OK)
+        worst = EPX_EXIT_FAILED;
+    return worst;
+}
+
+int main(int argc, char **argv)
+{
+    epx_perf_settings_t settings;
+    int rc = epx_perf_settings_read(&settings, argc, argv);
+    if (rc != EPX_GO_ON)
+        return rc;
+    epx_json_t json = epx_json_begin(stdout, 2);
+    rc = settings.accept_rules ? epx_perf_rules(&settings, settings.json ? &json : NULL)
+                               : run_cases(&settings, settings.json ? &json : NULL);
+    return epx_tool_end(rc);
+}

@@ -1,0 +1,281 @@
+/* The command line of epx-perf. SPDX-License-Identifier: Apache-2.0 */
+#include "bench/perf/settings.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "bench/common/environment.h"
+#include "tools/common/options.h"
+#include "tools/common/program.h"
+
+static const char *const op_names[EPX_PERF_OPS] = {
+    "memcpy", "route", "dispatch", "combine", "combine_backward", "dispatch_backward"};
+const char *const epx_perf_row_types[] = {"fp32", "bf16", "fp16", NULL};
+static const char *const accepts[] = {"default", "prefix", "waterfill", "fair", NULL};
+static const char *const overflows[] = {"default", "drop", "spill", "extra_wave", NULL};
+static const char *const wires[] = {"default", "auto", "assignment", "rank", NULL};
+static const char *const batches[] = {"default", "expanded", "indexed", NULL};
+
+const char *epx_perf_op_name(epx_perf_op_t op) { return op_names[op]; }
+
+/* "a,b,c": the parts, cut in place. Returns how many, or -1 when there are more than `room` or an empty one.
+ */
+static int32_t cut(char *text, const char **part, int32_t room)
+{
+    int32_t count = 0;
+    for (char *at = text; at != NULL;) {
+        char *comma = strchr(at, ',');
+        if (comma != NULL)
+            *comma++ = '\0';
+        if (*at == '\0' || count == room)
+            return -1;
+        part[count++] = at;
+        at = comma;
+    }
+    return count;
+}
+
+static int set_transports(void *target, const char *value, char *problem, size_t problem_bytes)
+{
+    epx_perf_settings_t *settings = target;
+    const char *list = strcmp(value, "all") == 0 ? "pooled_wave,ragged,ring" : value;
+    if (strlen(list) < sizeof settings->transport_text) {
+        strcpy(settings->transport_text, list);
+        settings->transport_count =
+            cut(settings->transport_text, settings->transport, EPX_PERF_TRANSPORTS_MAX);
+        settings->transports = value;
+        if (settings->transport_count > 0)
+            return 0;
+    }
+    snprintf(problem, problem_bytes, "'%s' is no list of transports: write all, or names between commas",
+             value);
+    return -1;
+}
+
+static int set_ops(void *target, const char *value, char *problem, size_t problem_bytes)
+{
+    epx_perf_settings_t *settings = target;
+    char text[256];
+    const char *part[EPX_PERF_OPS + 1];
+    snprintf(text, sizeof text, "%s",
+             strcmp(value, "all") == 0 ? "route,dispatch,combine,combine_backward,dispatch_backward" : value);
+    int32_t count = cut(text, part, EPX_PERF_OPS);
+    memset(settings->shown, 0, sizeof settings->shown);
+    for (int32_t i = 0; i < count; i++) {
+        int op = EPX_PERF_ROUTE;
+        while (op < EPX_PERF_OPS && strcmp(part[i], op_names[op]) != 0)
+            op++;
+        if (op == EPX_PERF_OPS)
+            count = -1;
+        else
+            settings->shown[op] = 1;
+    }
+    if (count > 0)
+        return 0;
+    snprintf(problem, problem_bytes,
+             "'%s' is no list of operations: write all, or route, dispatch, combine, combine_backward, "
+             "dispatch_backward between commas",
+             value);
+    return -1;
+}
+
+/* "min:max:factor" over tokens; 0 may be the first size. */
+static int set_sizes(void *target, const char *value, char *problem, size_t problem_bytes)
+{
+    epx_perf_settings_t *settings = target;
+    char word[3][32];
+    int64_t low, high, factor, size;
+    if (sscanf(value, "%31[^:]:%31[^:]:%31s", word[0], word[1], word[2]) != 3 ||
+        epx_read_int(word[0], &low) != 0 || epx_read_int(word[1], &high) != 0 ||
+        epx_read_int(word[2], &factor) != 0 || low < 0 || high < low || factor < 2 || high > INT32_MAX) {
+        snprintf(problem, problem_bytes, "'%s' is no range: write min:max:factor, for example 128:16K:2",
+                 value);
+        return -1;
+    }
+    settings->size_count = 0;
+    for (size = low; size <= high && settings->size_count < EPX_PERF_SIZES_MAX;
+         size = size ? size * factor : 1)
+        settings->size[settings->size_count++] = size;
+    return 0;
+}
+
+static int set_capacity(void *target, const char *value, char *problem, size_t problem_bytes)
+{
+    epx_perf_settings_t *settings = target;
+    settings->capacity_text = value;
+    if (strcmp(value, "dropless") == 0) {
+        settings->capacity_factor = EPX_DROPLESS;
+        return 0;
+    }
+    if (epx_read_real(value, &settings->capacity_factor) == 0 && settings->capacity_factor > 0)
+        return 0;
+    snprintf(problem, problem_bytes, "'%s' is no capacity: give a number above 0, or dropless", value);
+    return -1;
+}
+
+static void set_defaults(epx_perf_settings_t *settings)
+{
+    *settings = (epx_perf_settings_t){.check = 1,
+                                      .ranks = 2,
+                                      .experts = 64,
+                                      .top_k = 8,
+                                      .width = 1024,
+                                      .tokens = 4096,
+                                      .iterations = 20,
+                                      .warmup = 3,
+                                      .seed = 1,
+                                      .threads = 2,
+                                      .row_type = 1,
+                                      .transport_count = 1,
+                                      .timeout_ms = 0};
+    settings->shown[EPX_PERF_ROUTE] = settings->shown[EPX_PERF_DISPATCH] = settings->shown[EPX_PERF_COMBINE] =
+        1;
+}
+
+static const char notes[] =
+    "A time is that of the slowest rank, from the moment when all have arrived. Payload counts\n"
+    "every row that reached an expert, own rank's included; remote is what the library sent to\n"
+    "other ranks. 'of memcpy' is the time in which as many threads copy the same rows one by\n"
+    "one in the same order, measured in turn with the operation, over the operation's time.\n"
+    "\n"
+    "examples:\n"
+    "  epx-perf --transport all --op all\n"
+    "  epx-perf --transport ragged --wire assignment --sizes 128:16K:2 --json\n"
+    "  epx-perf --skew hot:fraction=0.5,experts=4 --capacity-factor dropless\n"
+    "  epx-perf --latency --tokens 128 --ranks 8\n"
+    "  epx-perf --accept-rules\n"
+    "\n"
+    "exit code: 0 measured (and checked), 1 a check or a call failed, 2 bad usage";
+
+static int parse(epx_perf_settings_t *s, int argc, char **argv)
+{
+    int32_t no_check = 0;
+    const epx_option_t options[] = {
+        epx_option_section("what to measure"),
+        epx_option_call('t', "transport", "LIST",
+                        "transports between commas, or all (as the environment or auto says)", s,
+                        set_transports),
+        epx_option_call(
+            'o', "op", "LIST",
+            "route, dispatch, combine, combine_backward, dispatch_backward, or all (route,dispatch,combine)",
+            s, set_ops),
+        epx_option_flag(0, "latency", "time single calls, without meeting before each: median and tail",
+                        &s->latency),
+        epx_option_flag(0, "accept-rules", "time the accept rules: 64 ranks x 524,288 assignments",
+                        &s->accept_rules),
+        epx_option_section("shape"),
+        epx_option_int('n', "ranks", "ranks, each a thread of this process", &s->ranks, 1, 65536),
+        epx_option_int(0, "tokens", "tokens of each rank", &s->tokens, 0, INT32_MAX),
+        epx_option_call(0, "sizes", "MIN:MAX:FACTOR", "one measurement for each number of tokens", s,
+                        set_sizes),
+        epx_option_int(0, "width", "elements of a row", &s->width, 1, 1 << 20),
+        epx_option_int('k', "top-k", "experts chosen by a token", &s->top_k, 1, 4096),
+        epx_option_int('e', "experts", "experts of the layer", &s->experts, 1, 1 << 20),
+        epx_option_choice(0, "row-type", "TYPE", "fp32, bf16 or fp16", &s->row_type, epx_perf_row_types),
+        epx_option_call(
+            0, "skew", "PATTERN",
+            "uniform, zipf:s=1, hot:fraction=0.5,experts=4, one-expert, self, peer, empty-rank (uniform)",
+            &s->skew, epx_skew_read),
+        epx_option_int(0, "seed", "of routing and payload", &s->seed, 0, 9e15),
+        epx_option_section("how the library does it (where not given: EPX_ variables, then its defaults)"),
+        epx_option_text(0, "fabric", "NAME", "local, ucx or nccl", &s->fabric),
+        epx_option_text(0, "device", "NAME", "host or cuda", &s->device),
+        epx_option_call(0, "capacity-factor", "X", "receiver capacity, or dropless", s, set_capacity),
+        epx_option_real(0, "sender-factor", "sender capacity (pooled_wave); 0: default", &s->sender_factor, 0,
+                        1e6),
+        epx_option_int(0, "waves", "waves or chunks; 0: default", &s->waves, 0, 65536),
+        epx_option_choice(0, "accept", "RULE", "prefix, waterfill or fair (ragged, ring)", &s->accept,
+                          accepts),
+        epx_option_choice(0, "overflow", "RULE", "drop or extra_wave (pooled_wave)", &s->overflow, overflows),
+        epx_option_choice(0, "wire", "WIRE", "auto, assignment or rank (ragged)", &s->wire, wires),
+        epx_option_choice(0, "batch", "FORM", "expanded or indexed (rank wire)", &s->batch, batches),
+        epx_option_section("measuring"),
+        epx_option_int('i', "iterations", "timed passes", &s->iterations, 1, 1e6),
+        epx_option_int(0, "warmup", "passes before them", &s->warmup, 0, 1e6),
+        epx_option_flag(0, "cold", "push everything out of the caches before each timed part", &s->cold),
+        epx_option_flag(0, "check", "compare every row and sum bit by bit, before and after (on)", &s->check),
+        epx_option_flag(0, "no-check", "compare nothing", &no_check),
+        epx_option_int(0, "timeout-ms", "when a wait gives up; 0: default", &s->timeout_ms, 0, 1e9),
+        epx_option_int(0, "threads", "threads of --accept-rules", &s->threads, 1, 1024),
+        epx_option_flag(0, "json", "print JSON", &s->json),
+        epx_option_end(),
+    };
+    const epx_program_t program = {
+        "epx-perf",
+        "Measures dispatch and combine and their backward calls over ranks of one process, checks "
+        "every row, and compares with the machine's own memcpy.",
+        NULL, options, notes};
+    int rc = epx_options_parse(&program, argc, argv, NULL);
+    s->check &= !no_check;
+    return rc;
+}
+
+/* What no single option can see. */
+static int check_together(epx_perf_settings_t *s)
+{
+    if (s->top_k > s->experts)
+        return epx_tool_fail(EPX_EXIT_USAGE, "--top-k %d is more than --experts %d: choose fewer",
+                             (int)s->top_k, (int)s->experts);
+    if (s->overflow == EPX_OVERFLOW_SPILL)
+        return epx_tool_fail(EPX_EXIT_USAGE,
+                             "--overflow spill needs ranked choices, which the patterns here do not have: "
+                             "choose drop or extra_wave");
+    if (s->size_count == 0)
+        s->size[s->size_count++] = s->tokens;
+    s->backward = s->shown[EPX_PERF_COMBINE_BACKWARD] || s->shown[EPX_PERF_DISPATCH_BACKWARD];
+    return EPX_GO_ON;
+}
+
+int epx_perf_settings_read(epx_perf_settings_t *s, int argc, char **argv)
+{
+    set_defaults(s);
+    int rc = parse(s, argc, argv);
+    if (rc == EPX_GO_ON)
+        rc = check_together(s);
+    if (rc != EPX_GO_ON || s->accept_rules)
+        return rc;
+    char sender[32], waves[32];
+    snprintf(sender, sizeof sender, "%.15g", s->sender_factor);
+    snprintf(waves, sizeof waves, "%d", (int)s->waves);
+    const epx_given_t given[] = {
+        {"EPX_TRANSPORT", "--transport", s->transports},
+        {"EPX_FABRIC", "--fabric", s->fabric},
+        {"EPX_DEVICE", "--device", s->device},
+        {"EPX_CAPACITY_FACTOR", "--capacity-factor", s->capacity_text},
+        {"EPX_SENDER_FACTOR", "--sender-factor", s->sender_factor > 0 ? sender : NULL},
+        {"EPX_WAVES", "--waves", s->waves ? waves : NULL},
+        {"EPX_ACCEPT", "--accept", s->accept ? accepts[s->accept] : NULL},
+        {"EPX_OVERFLOW", "--overflow", s->overflow ? overflows[s->overflow] : NULL},
+        {"EPX_WIRE", "--wire", s->wire ? wires[s->wire] : NULL},
+        {"EPX_BATCH", "--batch", s->batch ? batches[s->batch] : NULL},
+    };
+    epx_group_config_t config = epx_perf_group_config(s, s->transport[0], s->size[s->size_count - 1]);
+    return epx_check_environment(&config, given, sizeof given / sizeof *given);
+}
+
+epx_group_config_t epx_perf_group_config(const epx_perf_settings_t *s, const char *transport, int64_t tokens)
+{
+    static const epx_type_t types[] = {EPX_FP32, EPX_BF16, EPX_FP16};
+    epx_group_config_t config = EPX_GROUP_CONFIG_INIT;
+    config.name = "epx-perf";
+    config.ranks = (int32_t)s->ranks;
+    config.experts = (int32_t)s->experts;
+    config.top_k = (int32_t)s->top_k;
+    config.width = (int32_t)s->width;
+    config.tokens_max = tokens > 0 ? (int32_t)tokens : 1;
+    config.row_type = types[s->row_type];
+    config.lanes = 1;
+    config.backward = s->backward ? EPX_BACKWARD_KEPT : EPX_BACKWARD_NONE;
+    config.transport = transport;
+    config.fabric = s->fabric;
+    config.device = s->device;
+    config.capacity_factor = s->capacity_factor;
+    config.sender_factor = s->sender_factor;
+    config.waves = (int32_t)s->waves;
+    config.accept = (epx_accept_t)s->accept;
+    config.overflow = (epx_overflow_t)s->overflow;
+    config.wire = (epx_wire_t)s->wire;
+    config.batch = (epx_batch_form_t)s->batch;
+    config.timeout_ms = s->timeout_ms;
+    return config;
+}

@@ -1,0 +1,54 @@
+/*
+ * What epx-perf is asked to do. SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef EPX_BENCH_PERF_SETTINGS_H
+#define EPX_BENCH_PERF_SETTINGS_H
+
+#include <epx/epx.h>
+
+#include "bench/common/skew.h"
+
+/* What is timed. A pass needs every dispatch and combine, asked for or not; only what was asked for is shown.
+ */
+typedef enum epx_perf_op {
+    EPX_PERF_COPY = 0, /* the machine's own rate: rows copied with memcpy */
+    EPX_PERF_ROUTE,
+    EPX_PERF_DISPATCH,
+    EPX_PERF_COMBINE,
+    EPX_PERF_COMBINE_BACKWARD,
+    EPX_PERF_DISPATCH_BACKWARD,
+    EPX_PERF_OPS
+} epx_perf_op_t;
+
+const char *epx_perf_op_name(epx_perf_op_t op);
+
+enum { EPX_PERF_TRANSPORTS_MAX = 16, EPX_PERF_SIZES_MAX = 64 };
+
+typedef struct epx_perf_settings {
+    int32_t json, check, cold, latency, accept_rules;
+    const char *transports; /* as given: a list; NULL: as the environment or `auto` says */
+    char transport_text[512];
+    const char *transport[EPX_PERF_TRANSPORTS_MAX]; /* NULL: leave it to the library */
+    int32_t transport_count;
+    int64_t ranks, experts, top_k, width, tokens, waves, iterations, warmup, seed, threads, timeout_ms;
+    int64_t size[EPX_PERF_SIZES_MAX]; /* tokens of each case */
+    int32_t size_count;
+    int32_t row_type; /* index of epx_perf_row_types */
+    epx_skew_t skew;
+    int32_t shown[EPX_PERF_OPS];
+    int32_t backward; /* some backward call is to be made */
+    const char *fabric, *device, *capacity_text;
+    double capacity_factor, sender_factor;
+    int32_t accept, overflow, wire, batch; /* the enums' values; 0: the library's default */
+} epx_perf_settings_t;
+
+extern const char *const epx_perf_row_types[]; /* "fp32", "bf16", "fp16" */
+
+/* Reads the command line; EPX_GO_ON, or the code to exit with. */
+int epx_perf_settings_read(epx_perf_settings_t *settings, int argc, char **argv);
+
+/* The configuration of one case; `transport` may be NULL. */
+epx_group_config_t epx_perf_group_config(const epx_perf_settings_t *settings, const char *transport,
+                                         int64_t tokens);
+
+#endif
