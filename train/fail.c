@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fail.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char text[1024];
+
+int epx_train_fail(int code, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return code;
+}
+
+const char *epx_train_error(void) { return text; }
