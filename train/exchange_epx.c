@@ -1,0 +1,200 @@
+/* The exchange through the library. SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include <epx/comm.h>
+
+#include "exchange.h"
+#include "fail.h"
+
+typedef struct through_epx {
+    epx_exchange_t base;
+    epx_comm_h world;
+    epx_group_h group;
+    epx_plan_h *plan; /* [layers], all on lane 0: a layer's pass ends before the next layer's begins */
+} through_epx_t;
+
+static through_epx_t *self(epx_exchange_t *exchange) { return (through_epx_t *)exchange; }
+
+static epx_plan_h plan_of(epx_exchange_t *exchange, int64_t layer) { return self(exchange)->plan[layer]; }
+
+/* The library has logged or kept what is wrong; it becomes this thread's sentence. */
+static int check(epx_status_t status)
+{
+    if (status == EPX_OK)
+        return EPX_TRAIN_OK;
+    const char *text = epx_last_error();
+    return epx_train_fail(EPX_TRAIN_FAILED, "%s (%s)", *text ? text : epx_status_text(status),
+                          epx_status_name(status));
+}
+
+static int through_route(epx_exchange_t *exchange, int64_t layer, const int32_t *ids,
+                         const epx_real_t *weights, int64_t tokens)
+{
+    epx_routing_t routing = EPX_ROUTING_INIT;
+    routing.tokens = tokens;
+    routing.ids = ids;
+    routing.weights = weights;
+    return check(epx_plan_route(plan_of(exchange, layer), &routing, NULL));
+}
+
+static int64_t through_waves(epx_exchange_t *exchange, int64_t layer)
+{
+    return epx_plan_waves(plan_of(exchange, layer));
+}
+
+static epx_batch_t batch_into(epx_rows_t *rows)
+{
+    epx_batch_t batch = EPX_BATCH_INIT;
+    batch.into_rows = rows->rows;
+    batch.into_start = rows->start;
+    batch.into_count = rows->count;
+    return batch;
+}
+
+/* Rows must have come to the caller's memory, each in its place. */
+static int check_batch(epx_status_t status, const epx_batch_t *batch)
+{
+    if (status == EPX_OK && batch->row_index)
+        return epx_train_fail(EPX_TRAIN_USAGE,
+                              "the training loop multiplies rows that stand in expert order, and "
+                              "EPX_BATCH=indexed hands them over in another: unset it");
+    return check(status);
+}
+
+static int through_dispatch_rows(epx_exchange_t *exchange, int64_t layer, int64_t wave, const epx_real_t *x,
+                                 epx_rows_t *rows)
+{
+    epx_batch_t batch = batch_into(rows);
+    return check_batch(epx_dispatch(plan_of(exchange, layer), (int32_t)wave, x, &batch, NULL), &batch);
+}
+
+static int through_combine_rows(epx_exchange_t *exchange, int64_t layer, int64_t wave, const epx_real_t *y,
+                                epx_real_t *out)
+{
+    return check(epx_combine(plan_of(exchange, layer), (int32_t)wave, y, out, NULL));
+}
+
+static int through_combine_rows_backward(epx_exchange_t *exchange, int64_t layer, int64_t wave,
+                                         const epx_real_t *dout, const epx_real_t *y, epx_rows_t *dy)
+{
+    epx_batch_t batch = batch_into(dy);
+    return check_batch(epx_combine_backward(plan_of(exchange, layer), (int32_t)wave, dout, y, &batch, NULL),
+                       &batch);
+}
+
+static int through_dispatch_rows_backward(epx_exchange_t *exchange, int64_t layer, int64_t wave,
+                                          const epx_real_t *dx_rows, epx_real_t *dx, epx_real_t *dweights)
+{
+    return check(epx_dispatch_backward(plan_of(exchange, layer), (int32_t)wave, dx_rows, dx, dweights, NULL));
+}
+
+static int through_stats(epx_exchange_t *exchange, int64_t layer, epx_plan_stats_t *stats)
+{
+    *stats = (epx_plan_stats_t)EPX_PLAN_STATS_INIT;
+    return check(epx_plan_stats(plan_of(exchange, layer), stats, NULL));
+}
+
+static int through_sum(epx_exchange_t *exchange, int64_t *counts, int64_t count)
+{
+    return check(epx_comm_allreduce(self(exchange)->world, counts, count, EPX_NUMBER_INT64, EPX_SUM));
+}
+
+static void through_abort(epx_exchange_t *exchange, const char *reason)
+{
+    epx_group_abort(self(exchange)->group, reason);
+}
+
+static void through_destroy(epx_exchange_t *exchange)
+{
+    through_epx_t *through = self(exchange);
+    for (int64_t i = 0; through->plan && i < exchange->layers; i++)
+        epx_plan_destroy(&through->plan[i]);
+    epx_group_close(&through->group);
+    free(through->plan);
+    free(through);
+}
+
+static const epx_exchange_ops_t through_ops = {
+    .route = through_route,
+    .waves = through_waves,
+    .dispatch = through_dispatch_rows,
+    .combine = through_combine_rows,
+    .combine_backward = through_combine_rows_backward,
+    .dispatch_backward = through_dispatch_rows_backward,
+    .stats = through_stats,
+    .sum = through_sum,
+    .abort = through_abort,
+    .destroy = through_destroy,
+};
+
+static epx_group_config_t group_config(const epx_exchange_shape_t *shape, const epx_group_config_t *settings,
+                                       int recompute, int32_t ranks)
+{
+    epx_group_config_t config = *settings;
+    config.name = config.name ? config.name : "experts";
+    config.ranks = ranks;
+    config.experts = (int32_t)shape->experts;
+    config.top_k = (int32_t)shape->top_k;
+    config.width = (int32_t)shape->width;
+    config.tokens_max = (int32_t)shape->tokens_max;
+    config.row_type = EPX_FP32;
+    config.owner = NULL;
+    config.aux_bytes = 0;
+    config.row_align = 1;
+    config.lanes = 1;
+    config.backward = recompute ? EPX_BACKWARD_RECOMPUTE : EPX_BACKWARD_KEPT;
+    config.batch_in_caller = 1;
+    return config;
+}
+
+/* What the model needs to know of the open group, and its memory on this rank. */
+static int learn(through_epx_t *through, const epx_group_config_t *config)
+{
+    epx_group_info_t info = EPX_GROUP_INFO_INIT;
+    epx_memory_t memory = EPX_MEMORY_INIT;
+    epx_exchange_t *base = &through->base;
+    int code = check(epx_group_info(through->group, &info));
+    if (code == EPX_TRAIN_OK)
+        code = check(epx_group_memory(config, &memory));
+    if (code != EPX_TRAIN_OK)
+        return code;
+    base->transport = info.transport;
+    base->fabric = info.fabric;
+    base->local_experts = info.local_experts;
+    base->first_expert = info.local_experts > 0 ? info.local_expert_ids[0] : 0;
+    base->rows_max = info.batch_rows_max;
+    base->waves_max = info.waves;
+    base->peak_bytes = memory.total_bytes + base->layers * (memory.plan_bytes + memory.plan_handle_bytes);
+    return EPX_TRAIN_OK;
+}
+
+int epx_exchange_epx(const epx_exchange_shape_t *shape, const epx_group_config_t *settings, int recompute,
+                     epx_comm_h group_comm, epx_comm_h world, epx_exchange_t **exchange_p)
+{
+    through_epx_t *through = calloc(1, sizeof *through);
+    if (!through)
+        return epx_train_fail(EPX_TRAIN_FAILED, "no memory for an exchange");
+    through->base = (epx_exchange_t){.ops = &through_ops,
+                                     .layers = shape->layers,
+                                     .experts = shape->experts,
+                                     .top_k = shape->top_k,
+                                     .width = shape->width,
+                                     .tokens_max = shape->tokens_max};
+    through->world = world;
+    through->plan = calloc((size_t)shape->layers, sizeof *through->plan);
+    epx_group_config_t config = group_config(shape, settings, recompute, epx_comm_size(group_comm));
+    int code =
+        through->plan ? EPX_TRAIN_OK : epx_train_fail(EPX_TRAIN_FAILED, "no memory for the list of plans");
+    if (code == EPX_TRAIN_OK)
+        code = check(epx_group_open(group_comm, &config, &through->group));
+    for (int64_t i = 0; code == EPX_TRAIN_OK && i < shape->layers; i++)
+        code = check(epx_plan_create(through->group, 0, NULL, &through->plan[i]));
+    if (code == EPX_TRAIN_OK)
+        code = learn(through, &config);
+    if (code != EPX_TRAIN_OK) {
+        through_destroy(&through->base);
+        return code;
+    }
+    *exchange_p = &through->base;
+    return EPX_TRAIN_OK;
+}

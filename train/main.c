@@ -1,0 +1,238 @@
+/* epx-train: trains the reference model. SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "math.h"
+#include "options.h"
+#include "train.h"
+
+typedef struct job {
+    const epx_train_config_t *config;
+    FILE *metrics; /* or NULL */
+    FILE *talk;    /* where people read: stdout, or stderr with --json */
+    double bigram; /* 0: not computed yet, or not wanted */
+} job_t;
+
+enum { SAVE = 1, SAVE_AND_STOP = 2 };
+
+static atomic_int request; /* the strongest wish that no save has met yet */
+
+static void on_signal(int number)
+{
+    int wanted = number == SIGTERM ? SAVE_AND_STOP : SAVE, before = request;
+    while (before < wanted && !atomic_compare_exchange_weak(&request, &before, wanted))
+        continue;
+}
+
+static void watch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+/* ---- what people read ------------------------------------------------------------------------------------------------ */
+
+static void print_progress(const job_t *job, const epx_metrics_t *m)
+{
+    if (!isatty(STDERR_FILENO))
+        return;
+    double left = (double)(job->config->steps - m->step - 1) * m->step_ms * 1e-3;
+    fprintf(stderr, "\rstep %lld/%lld  loss %.4f  %.0f ms  %.1f%% dropped  %.0f s left  \033[K",
+            (long long)m->step + 1, (long long)job->config->steps, m->loss, m->step_ms,
+            100 * m->drop_fraction, left);
+    if (m->step + 1 == job->config->steps)
+        fputs("\r\033[K", stderr);
+}
+
+/* About twenty lines for a run, and one for each evaluation. */
+static void print_line(const job_t *job, const epx_metrics_t *m)
+{
+    int64_t each = job->config->steps / 20 > 0 ? job->config->steps / 20 : 1;
+    if (job->config->json || (!m->evaluated && m->step % each != 0))
+        return;
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+    printf("step %6lld  loss %.4f  grad norm %.3f  lr %.2e  %.1f ms  %.0f tokens/s  MFU %.2f%%  dropped "
+           "%.3f%%\n",
+           (long long)m->step, m->loss, m->grad_norm, m->rate, m->step_ms, m->tokens_per_s, 100 * m->mfu,
+           100 * m->drop_fraction);
+    if (m->evaluated) {
+        printf("step %6lld  validation loss %.4f", (long long)m->step, m->validation_loss);
+        if (m->bigram_loss > 0)
+            printf("  (bigram model: %.4f)", m->bigram_loss);
+        putchar('\n');
+    }
+    fflush(stdout);
+}
+
+static void print_start(const job_t *job, epx_trainer_t *trainer, const epx_metrics_t *m)
+{
+    const epx_train_config_t *c = job->config;
+    fprintf(job->talk,
+            "epx-train %s: preset %s, %lld ranks (%lld groups of %lld), transport %s on fabric %s, products "
+            "by %s, "
+            "peak %.1f GFLOP/s%s, %.1f MB per rank\n",
+            epx_version(), c->preset, (long long)(c->ep * c->replicas), (long long)c->replicas,
+            (long long)c->ep, m->transport, m->fabric, epx_math_gemm_name(), epx_trainer_peak(trainer) * 1e-9,
+            c->peak_flops > 0 ? "" : " measured", (double)m->peak_bytes * 1e-6);
+}
+
+static void report_step(job_t *job, epx_trainer_t *trainer, const epx_metrics_t *metrics, int first)
+{
+    if (first)
+        print_start(job, trainer, metrics);
+    if (job->metrics)
+        epx_metrics_print(job->metrics, metrics);
+    if (job->config->json) {
+        epx_metrics_print(stdout, metrics);
+        fflush(stdout);
+    }
+    print_line(job, metrics);
+    print_progress(job, metrics);
+}
+
+/* ---- one rank -------------------------------------------------------------------------------------------------------- */
+
+static int evaluate(job_t *job, epx_trainer_t *trainer, int64_t rank, epx_metrics_t *metrics)
+{
+    const epx_train_config_t *config = job->config;
+    int64_t done = metrics->step + 1;
+    if (done != config->steps && (config->eval_every == 0 || done % config->eval_every != 0))
+        return EPX_TRAIN_OK;
+    metrics->evaluated = 1;
+    int code = epx_trainer_evaluate(trainer, &metrics->validation_loss);
+    if (code == EPX_TRAIN_OK && rank == 0 && config->bigram && job->bigram == 0)
+        code = epx_trainer_bigram(trainer, &job->bigram);
+    metrics->bigram_loss = rank == 0 ? job->bigram : 0;
+    return code;
+}
+
+static int save(const job_t *job, epx_trainer_t *trainer, int64_t rank)
+{
+    uint64_t hash = 0;
+    int code = epx_trainer_save(trainer, job->config->checkpoint, &hash);
+    if (code == EPX_TRAIN_OK && rank == 0) {
+        fprintf(job->talk, "checkpoint %s: after %lld steps, hash %016llx\n", job->config->checkpoint,
+                (long long)epx_trainer_steps_done(trainer), (unsigned long long)hash);
+        fflush(job->talk);
+    }
+    return code;
+}
+
+/* Saves if it is time or someone asked; *stop_p: 1 if someone asked to stop. */
+static int heed(const job_t *job, epx_trainer_t *trainer, int64_t rank, int64_t done, int *stop_p)
+{
+    const epx_train_config_t *config = job->config;
+    int64_t wanted = atomic_load(&request);
+    int code = epx_trainer_agree(trainer, &wanted);
+    if (code != EPX_TRAIN_OK)
+        return code;
+    int met = (int)wanted;
+    if (wanted != 0)
+        atomic_compare_exchange_strong(&request, &met, 0);
+    int due =
+        wanted != 0 || done == config->steps || (config->save_every > 0 && done % config->save_every == 0);
+    if (due && config->checkpoint)
+        code = save(job, trainer, rank);
+    *stop_p = wanted == SAVE_AND_STOP;
+    if (wanted != 0 && rank == 0)
+        fprintf(stderr, "epx-train: asked by a signal after %lld steps: %s, %s\n", (long long)done,
+                config->checkpoint ? "checkpoint written"
+                                   : "nothing written because there is no --checkpoint FILE",
+                *stop_p ? "stopped" : "going on");
+    return code;
+}
+
+static int train(job_t *job, epx_trainer_t *trainer, int64_t rank)
+{
+    const epx_train_config_t *config = job->config;
+    int stop = 0, code = EPX_TRAIN_OK;
+    int64_t first = epx_trainer_steps_done(trainer);
+    for (int64_t step = first; code == EPX_TRAIN_OK && step < config->steps && !stop; step++) {
+        epx_metrics_t metrics;
+        code = epx_trainer_step(trainer, &metrics);
+        if (code == EPX_TRAIN_OK)
+            code = evaluate(job, trainer, rank, &metrics);
+        if (code == EPX_TRAIN_OK && rank == 0)
+            report_step(job, trainer, &metrics, step == first);
+        if (code == EPX_TRAIN_OK)
+            code = heed(job, trainer, rank, step + 1, &stop);
+    }
+    return code;
+}
+
+static int run_rank(epx_comm_h comm, int64_t rank, void *context)
+{
+    job_t *job = context;
+    epx_trainer_t *trainer = NULL;
+    uint64_t hash = 0;
+    int code = epx_trainer_create(job->config, comm, &trainer);
+    if (code == EPX_TRAIN_OK)
+        code = epx_trainer_open_group(trainer, &job->config->group);
+    if (code == EPX_TRAIN_OK && job->config->restore)
+        code = epx_trainer_restore(trainer, job->config->restore, &hash);
+    if (code == EPX_TRAIN_OK && job->config->restore && rank == 0)
+        fprintf(job->talk, "restored %s: %lld steps done, hash %016llx\n", job->config->restore,
+                (long long)epx_trainer_steps_done(trainer), (unsigned long long)hash);
+    if (code == EPX_TRAIN_OK)
+        code = train(job, trainer, rank);
+    epx_trainer_destroy(&trainer);
+    return code;
+}
+
+/* ---- the program ----------------------------------------------------------------------------------------------------- */
+
+static int print_help(void)
+{
+    printf("epx-train [OPTION ...]: trains a small mixture-of-experts language model over several ranks\n\n"
+           "  --help, --version\n");
+    epx_options_help(stdout);
+    printf("\nRanks are threads of this process; under mpirun, srun or torchrun each process is a rank.\n"
+           "The exchange is set by EPX_TRANSPORT, EPX_CAPACITY_FACTOR and the other EPX_ variables (epx-info "
+           "-c).\n"
+           "SIGUSR1 writes the checkpoint and goes on, SIGTERM writes it and stops.\n"
+           "Exit: 0 done, 1 failed, 2 bad usage.\n");
+    return 0;
+}
+
+static int complain(int code)
+{
+    fprintf(stderr, "epx-train: %s\n", epx_train_error());
+    return code;
+}
+
+static int run_job(const epx_train_config_t *config)
+{
+    job_t job = {.config = config, .talk = config->json ? stderr : stdout};
+    if (config->metrics && !(job.metrics = fopen(config->metrics, "w"))) {
+        epx_train_fail(EPX_TRAIN_USAGE, "cannot write the metrics %s (%s): give another file",
+                       config->metrics, strerror(errno));
+        return complain(EPX_TRAIN_USAGE);
+    }
+    watch_signals();
+    int code = epx_ranks_run(config->ep * config->replicas, run_rank, &job);
+    if (job.metrics && fclose(job.metrics) != 0 && code == EPX_TRAIN_OK)
+        code = epx_train_fail(EPX_TRAIN_FAILED, "cannot write all of the metrics %s: check the space",
+                              config->metrics);
+    return code == EPX_TRAIN_OK ? 0 : complain(code);
+}
+
+int main(int argc, char **argv)
+{
+    epx_train_config_t config;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0)
+            return print_help();
+        if (strcmp(argv[i], "--version") == 0)
+            return printf("epx-train %s\n", epx_version()) > 0 ? 0 : 1;
+    }
+    if (epx_options_parse(argc, argv, &config) != EPX_TRAIN_OK || epx_config_check(&config) != EPX_TRAIN_OK)
+        return complain(EPX_TRAIN_USAGE);
+    return run_job(&config);
+}

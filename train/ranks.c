@@ -1,0 +1,98 @@
+/* Ranks as threads of this process, or this process as one rank. SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "math.h"
+#include "train.h"
+
+typedef struct rank {
+    pthread_t thread;
+    epx_comm_h comm;
+    int64_t number;
+    int (*run)(epx_comm_h comm, int64_t rank, void *context);
+    void *context;
+    int code;
+    int64_t failed_ns; /* when it failed: what comes later is mostly a consequence */
+    char error[1024];
+} rank_t;
+
+static void *run_rank(void *argument)
+{
+    rank_t *rank = argument;
+    rank->code = rank->run(rank->comm, rank->number, rank->context);
+    if (rank->code != EPX_TRAIN_OK) {
+        rank->failed_ns = epx_train_clock_ns();
+        strncpy(rank->error, epx_train_error(), sizeof rank->error - 1);
+        epx_comm_abort(rank->comm);
+    }
+    return NULL;
+}
+
+/* The worst code, and the sentence of the first failure. */
+static int judge(const rank_t *rank, int64_t ranks)
+{
+    int code = EPX_TRAIN_OK;
+    const rank_t *first = NULL;
+    for (int64_t r = 0; r < ranks; r++) {
+        code = rank[r].code > code ? rank[r].code : code;
+        if (rank[r].code != EPX_TRAIN_OK && (!first || rank[r].failed_ns < first->failed_ns))
+            first = &rank[r];
+    }
+    return first ? epx_train_fail(first->code, "%s", first->error) : code;
+}
+
+static int run_threads(int64_t ranks, int (*run)(epx_comm_h, int64_t, void *), void *context)
+{
+    rank_t *rank = calloc((size_t)ranks, sizeof *rank);
+    epx_comm_h *comms = calloc((size_t)ranks, sizeof *comms);
+    int code = rank && comms ? EPX_TRAIN_OK
+                             : epx_train_fail(EPX_TRAIN_FAILED, "no memory for %lld ranks", (long long)ranks);
+    if (code == EPX_TRAIN_OK && epx_comm_threads((int32_t)ranks, comms) != EPX_OK)
+        code = epx_train_fail(EPX_TRAIN_FAILED, "%s", epx_last_error());
+    int64_t started = 0;
+    for (; code == EPX_TRAIN_OK && started < ranks; started++) {
+        rank[started] = (rank_t){.comm = comms[started], .number = started, .run = run, .context = context};
+        if (pthread_create(&rank[started].thread, NULL, run_rank, &rank[started]) != 0) {
+            code = epx_train_fail(EPX_TRAIN_FAILED, "cannot start thread %lld of %lld: take fewer ranks",
+                                  (long long)started, (long long)ranks);
+            epx_comm_abort(comms[started]);
+            break;
+        }
+    }
+    for (int64_t r = 0; r < started; r++)
+        pthread_join(rank[r].thread, NULL);
+    if (code == EPX_TRAIN_OK)
+        code = judge(rank, ranks);
+    for (int64_t r = 0; comms && r < ranks; r++)
+        epx_comm_destroy(&comms[r]);
+    free(comms);
+    free(rank);
+    return code;
+}
+
+int epx_ranks_run(int64_t ranks, int (*run)(epx_comm_h comm, int64_t rank, void *context), void *context)
+{
+    epx_comm_h world = NULL;
+    epx_math_gemm_setup();
+    if (epx_comm_world(&world) != EPX_OK)
+        return epx_train_fail(EPX_TRAIN_FAILED, "%s", epx_last_error());
+    int64_t size = epx_comm_size(world);
+    if (size == 1) {
+        epx_comm_destroy(&world);
+        return run_threads(ranks, run, context);
+    }
+    rank_t rank = {.comm = world, .number = epx_comm_rank(world), .run = run, .context = context};
+    int code = size == ranks ? EPX_TRAIN_OK
+                             : epx_train_fail(EPX_TRAIN_USAGE,
+                                              "%lld ranks are asked for and the launcher started %lld: "
+                                              "make them agree",
+                                              (long long)ranks, (long long)size);
+    if (code == EPX_TRAIN_OK) {
+        run_rank(&rank);
+        code = judge(&rank, 1);
+    }
+    epx_comm_destroy(&world);
+    return code;
+}

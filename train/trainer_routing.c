@@ -1,0 +1,150 @@
+/* Forced routing, recorded routing, and the digest of a step's choices. SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "hash.h"
+#include "trainer.h"
+
+static int mismatch(const char *path, const char *what, int64_t theirs, int64_t ours)
+{
+    return epx_train_fail(EPX_TRAIN_USAGE,
+                          "the routing %s is of %lld %s and this run has %lld: make them agree", path,
+                          (long long)theirs, what, (long long)ours);
+}
+
+/* A file of one layer serves every layer; a file with fewer tokens leaves the others without experts. */
+static int check_routing(const epx_trainer_t *trainer)
+{
+    const epx_routing_shape_t *shape = &trainer->routing.shape;
+    const epx_model_config_t *model = &trainer->config->model;
+    const char *path = trainer->config->routing;
+    if (shape->kind != EPX_ROUTING_IDS)
+        return epx_train_fail(EPX_TRAIN_USAGE,
+                              "the routing %s has only counts: give one that was recorded with ids", path);
+    if (shape->ranks != trainer->ranks.size)
+        return mismatch(path, "ranks", shape->ranks, trainer->ranks.size);
+    if (shape->experts != model->experts)
+        return mismatch(path, "experts", shape->experts, model->experts);
+    if (shape->top_k != model->top_k)
+        return mismatch(path, "choices per token", shape->top_k, model->top_k);
+    if (shape->layers != model->layers && shape->layers != 1)
+        return mismatch(path, "layers", shape->layers, model->layers);
+    if (shape->tokens > trainer->model->tokens)
+        return mismatch(path, "tokens per rank", shape->tokens, trainer->model->tokens);
+    return EPX_TRAIN_OK;
+}
+
+static epx_routing_shape_t record_shape(const epx_trainer_t *trainer)
+{
+    const epx_model_config_t *model = &trainer->config->model;
+    return (epx_routing_shape_t){.kind = EPX_ROUTING_IDS,
+                                 .ranks = (int32_t)trainer->ranks.size,
+                                 .group = (int32_t)trainer->config->ep,
+                                 .experts = (int32_t)model->experts,
+                                 .top_k = (int32_t)model->top_k,
+                                 .layers = (int32_t)model->layers,
+                                 .tokens = (int32_t)trainer->model->tokens};
+}
+
+int epx_trainer_open_routing(epx_trainer_t *trainer)
+{
+    const epx_train_config_t *config = trainer->config;
+    int64_t places = config->model.layers * trainer->model->tokens * config->model.top_k;
+    int code = EPX_TRAIN_OK;
+    if (config->routing) {
+        code = epx_routing_read(config->routing, &trainer->routing);
+        if (code == EPX_TRAIN_OK)
+            code = check_routing(trainer);
+        trainer->forced = epx_arena_take(&trainer->arena, places, sizeof *trainer->forced);
+    }
+    if (config->record_routing) {
+        epx_routing_shape_t shape = record_shape(trainer);
+        trainer->record = epx_arena_take(&trainer->arena, places, sizeof *trainer->record);
+        trainer->all_records =
+            epx_arena_take(&trainer->arena, 2 * places * trainer->ranks.size, sizeof *trainer->all_records);
+        if (trainer->ranks.rank == 0)
+            code = epx_routing_writer_open(config->record_routing, &shape, &trainer->recording);
+    }
+    if (code == EPX_TRAIN_OK && trainer->arena.failed)
+        code = EPX_TRAIN_FAILED;
+    return code;
+}
+
+int epx_trainer_close_routing(epx_trainer_t *trainer)
+{
+    epx_routing_free(&trainer->routing);
+    return epx_routing_writer_close(&trainer->recording);
+}
+
+void epx_trainer_force(epx_trainer_t *trainer, int64_t step)
+{
+    if (!trainer->forced)
+        return;
+    const epx_routing_file_t *file = &trainer->routing;
+    const epx_routing_shape_t *shape = &file->shape;
+    int64_t layers = trainer->config->model.layers, each = trainer->model->tokens * shape->top_k;
+    int64_t theirs = (int64_t)shape->tokens * shape->top_k;
+    memset(trainer->forced, 0xff, (size_t)(layers * each) * sizeof *trainer->forced); /* -1 */
+    for (int64_t i = 0; i < layers; i++) {
+        int64_t row =
+            (step % file->steps * shape->layers + i % shape->layers) * shape->ranks + trainer->ranks.rank;
+        memcpy(trainer->forced + i * each, file->ids + row * theirs,
+               (size_t)theirs * sizeof *trainer->forced);
+    }
+}
+
+/* From [ranks][layers, ...] to [layers][ranks, ...]. */
+static void order_records(const epx_trainer_t *trainer, int64_t each, int32_t *to)
+{
+    int64_t layers = trainer->config->model.layers, ranks = trainer->ranks.size;
+    for (int64_t r = 0; r < ranks; r++)
+        for (int64_t i = 0; i < layers; i++)
+            memcpy(to + (i * ranks + r) * each, trainer->all_records + (r * layers + i) * each,
+                   (size_t)each * sizeof *to);
+}
+
+/* The first step that is not recorded any more. */
+static int64_t record_end(const epx_train_config_t *config)
+{
+    return config->record_to > 0 ? config->record_to : config->steps;
+}
+
+int epx_trainer_record(epx_trainer_t *trainer, int64_t step)
+{
+    const epx_train_config_t *config = trainer->config;
+    int64_t layers = config->model.layers, each = trainer->model->tokens * config->model.top_k;
+    if (!trainer->record || step < config->record_from || step >= record_end(config))
+        return EPX_TRAIN_OK;
+    for (int64_t i = 0; i < layers; i++)
+        memcpy(trainer->record + i * each, trainer->model->layer[i].chosen,
+               (size_t)each * sizeof *trainer->record);
+    size_t bytes = (size_t)(layers * each) * sizeof *trainer->record;
+    int code = epx_trainer_comm_code(
+        epx_comm_allgather(trainer->ranks.world, trainer->record, trainer->all_records, bytes));
+    if (code != EPX_TRAIN_OK || !trainer->recording)
+        return code;
+    int32_t *ordered = trainer->all_records + layers * each * trainer->ranks.size;
+    order_records(trainer, each, ordered);
+    code = epx_routing_writer_add(trainer->recording, ordered);
+    if (code == EPX_TRAIN_OK && step + 1 == record_end(config))
+        code = epx_routing_writer_close(&trainer->recording);
+    return code;
+}
+
+int epx_trainer_routing_digest(epx_trainer_t *trainer, uint64_t *digest_p)
+{
+    int64_t layers = trainer->config->model.layers, experts = trainer->config->model.experts;
+    size_t bytes = (size_t)(layers * experts) * sizeof(int64_t), all = bytes * (size_t)trainer->ranks.size;
+    int64_t *loads = malloc(bytes + all);
+    if (!loads)
+        return epx_train_fail(EPX_TRAIN_FAILED, "no memory for a digest");
+    for (int64_t i = 0; i < layers; i++)
+        memcpy(loads + i * experts, trainer->model->layer[i].load, (size_t)experts * sizeof *loads);
+    int code = epx_trainer_comm_code(
+        epx_comm_allgather(trainer->ranks.world, loads, loads + layers * experts, bytes));
+    if (code == EPX_TRAIN_OK)
+        *digest_p = epx_hash(EPX_HASH_INIT, loads + layers * experts, all);
+    free(loads);
+    return code;
+}
