@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/world.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FAILURES_SHOWN 12
+#define STACK_BYTES ((size_t)1 << 20)
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define SLOWDOWN 5
+#define WATCH_WARNINGS 0 /* a sanitizer's report must reach the real standard error at once */
+#else
+#define SLOWDOWN 1
+#define WATCH_WARNINGS 1
+#endif
+
+struct world {
+    rank_t *rank;
+    rank_fn fn;
+    pthread_barrier_t barrier;
+    atomic_int running;
+};
+
+static struct {
+    int warnings_wanted;
+    pthread_mutex_t mutex;
+    atomic_int failures;
+    int limit_s;
+    char note[256];
+    char text[FAILURES_SHOWN][400];
+    int saved_stderr;
+    FILE *capture;
+} state = {.mutex = PTHREAD_MUTEX_INITIALIZER, .limit_s = 60, .saved_stderr = -1};
+
+void world_may_warn(void) { state.warnings_wanted = 1; }
+
+void world_limit_s(int seconds) { state.limit_s = seconds; }
+
+void world_note(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(state.note, sizeof(state.note), format, list);
+    va_end(list);
+}
+
+int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void sleep_ms(int ms)
+{
+    struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    nanosleep(&time, NULL);
+}
+
+void world_meet(rank_t *self)
+{
+    self->at = "world_meet";
+    pthread_barrier_wait(&self->world->barrier);
+}
+
+int failures(void) { return atomic_load(&state.failures); }
+
+static void add_failure(rank_t *self, const char *format, va_list list)
+{
+    pthread_mutex_lock(&state.mutex);
+    int n = atomic_fetch_add(&state.failures, 1);
+    if (n < FAILURES_SHOWN) {
+        char *text = state.text[n];
+        int used = self ? snprintf(text, 40, "rank %d of %d: ", self->rank, self->ranks) : 0;
+        vsnprintf(text + used, sizeof(state.text[n]) - (size_t)used, format, list);
+    }
+    pthread_mutex_unlock(&state.mutex);
+}
+
+int expect(rank_t *self, int ok, const char *format, ...)
+{
+    if (ok)
+        return 1;
+    va_list list;
+    va_start(list, format);
+    add_failure(self, format, list);
+    va_end(list);
+    return 0;
+}
+
+int expect_status(rank_t *self, const char *call, epx_status_t got, epx_status_t wanted)
+{
+    return expect(self, got == wanted, "%s gave %s, not %s (%s)", call, epx_status_name(got),
+                  epx_status_name(wanted), epx_last_error());
+}
+
+int expect_text(rank_t *self, const char *call, ...)
+{
+    va_list list;
+    int ok = 1;
+    va_start(list, call);
+    for (const char *word = va_arg(list, const char *); word; word = va_arg(list, const char *)) {
+        ok &= expect(self, strstr(epx_last_error(), word) != NULL, "%s: the error does not say '%s': %s",
+                     call, word, epx_last_error());
+    }
+    va_end(list);
+    return ok;
+}
+
+static int write_failures(char *text, size_t bytes)
+{
+    int n = failures(), used = snprintf(text, bytes, "%d failed expectations", n);
+    if (state.note[0])
+        used += snprintf(text + used, bytes - (size_t)used, " [%s]", state.note);
+    for (int i = 0; i < n && i < FAILURES_SHOWN; i++) {
+        used += snprintf(text + used, bytes - (size_t)used, "\n    %s", state.text[i]);
+    }
+    return n;
+}
+
+void settle(void)
+{
+    static char text[FAILURES_SHOWN * 420 + 400];
+    if (write_failures(text, sizeof(text))) {
+        if (state.saved_stderr >= 0)
+            free(capture_end());
+        cr_assert_fail("%s", text);
+    }
+}
+
+/* A hang is a failure that must not become one of the whole runner. */
+static void report_hang(const world_t *world, int ranks)
+{
+    static char text[FAILURES_SHOWN * 420 + 400];
+    if (state.saved_stderr >= 0) {
+        char *log = capture_end();
+        fputs(log, stderr);
+        free(log);
+    }
+    fprintf(stderr, "HANG: not all of %d ranks ended within %d s\n", ranks, state.limit_s * SLOWDOWN);
+    for (int r = 0; r < ranks && r < 24; r++) {
+        fprintf(stderr, "    rank %d: %s %d\n", r, world->rank[r].at, world->rank[r].number);
+    }
+    write_failures(text, sizeof(text));
+    fprintf(stderr, "%s\n", text);
+    fflush(NULL);
+    abort();
+}
+
+static void *rank_thread(void *arg)
+{
+    rank_t *self = arg;
+    self->world->fn(self);
+    self->at = "ended";
+    epx_comm_destroy(&self->comm);
+    atomic_fetch_sub(&self->world->running, 1);
+    return NULL;
+}
+
+static void join_all(world_t *world, pthread_t *thread, int ranks)
+{
+    int64_t deadline = now_ms() + (int64_t)state.limit_s * SLOWDOWN * 1000;
+    for (int wait = 0; atomic_load(&world->running) > 0; wait++) {
+        if (now_ms() > deadline)
+            report_hang(world, ranks);
+        sleep_ms(wait < 20 ? 1 : 5);
+    }
+    for (int r = 0; r < ranks; r++)
+        pthread_join(thread[r], NULL);
+}
+
+/* A warning that no test asked for is a failure. */
+static void check_warnings(char *log)
+{
+    fputs(log, stderr);
+    for (const char *line = log; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+        if (strncmp(line, "epx warn", 8) == 0 || strncmp(line, "epx error", 9) == 0)
+            expect(NULL, 0, "unexpected: %.*s", (int)strcspn(line, "\n"), line);
+    }
+    free(log);
+}
+
+void world_run(int ranks, rank_fn fn, void *arg)
+{
+    int watch = WATCH_WARNINGS && !state.warnings_wanted && state.saved_stderr < 0;
+    world_t world = {.fn = fn};
+    pthread_t *thread = calloc((size_t)ranks, sizeof(*thread));
+    epx_comm_h *comm = calloc((size_t)ranks, sizeof(*comm));
+    pthread_attr_t attributes;
+    world.rank = calloc((size_t)ranks, sizeof(*world.rank));
+    cr_assert(thread && comm && world.rank);
+    atomic_store(&world.running, ranks);
+    pthread_barrier_init(&world.barrier, NULL, (unsigned)ranks);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES * SLOWDOWN);
+    cr_assert_eq(epx_comm_threads(ranks, comm), EPX_OK, "epx_comm_threads: %s", epx_last_error());
+    if (watch)
+        capture_begin();
+    for (int r = 0; r < ranks; r++) {
+        world.rank[r] =
+            (rank_t){.world = &world, .rank = r, .ranks = ranks, .comm = comm[r], .arg = arg, .at = "start"};
+        cr_assert_eq(pthread_create(&thread[r], &attributes, rank_thread, &world.rank[r]), 0);
+    }
+    join_all(&world, thread, ranks);
+    if (watch)
+        check_warnings(capture_end());
+    pthread_attr_destroy(&attributes);
+    pthread_barrier_destroy(&world.barrier);
+    free(world.rank);
+    free(comm);
+    free(thread);
+    settle();
+}
+
+void clean_environment(void)
+{
+    extern char **environ;
+    for (size_t i = 0; environ[i];) {
+        char name[128];
+        size_t length = strcspn(environ[i], "=");
+        if (strncmp(environ[i], "EPX_", 4) != 0 || length >= sizeof(name)) {
+            i++;
+            continue;
+        }
+        memcpy(name, environ[i], length);
+        name[length] = 0;
+        unsetenv(name);
+    }
+}
+
+void capture_begin(void)
+{
+    fflush(stderr);
+    state.capture = tmpfile();
+    cr_assert_not_null(state.capture);
+    state.saved_stderr = dup(2);
+    dup2(fileno(state.capture), 2);
+}
+
+char *capture_end(void)
+{
+    fflush(stderr);
+    dup2(state.saved_stderr, 2);
+    close(state.saved_stderr);
+    state.saved_stderr = -1;
+    long bytes = lseek(fileno(state.capture), 0, SEEK_END);
+    char *text = calloc(1, (size_t)bytes + 1);
+    rewind(state.capture);
+    if (fread(text, 1, (size_t)bytes, state.capture) != (size_t)bytes)
+        text[0] = 0;
+    fclose(state.capture);
+    state.capture = NULL;
+    return text;
+}
