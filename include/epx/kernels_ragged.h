@@ -65,7 +65,8 @@ typedef struct epx_k_ragged_layout {
     epx_run_t *send_runs;    /* [E] in order of `order`: first = return row, row = place */
     epx_run_t *return_runs;  /* [L * S] by (local expert in order of `order`, sender): first = place, row =
                                 return row */
-    int64_t *start, *count;  /* [C, L] batch of each wave, by local expert */
+    int64_t *start,
+        *count; /* [C, L] batch of each wave, by local expert; starts ascend, also of empty ones */
     int64_t *home_start,
         *home_count; /* [C * S] return rows that come home: first of the region and how many */
     /* rank wire only */

@@ -105,6 +105,20 @@ static void walk_pair(walk_t *walk, int32_t c, int32_t d, int64_t *began)
         epx_ragged_wire_pair(args, c, d, began, walk->cursor);
 }
 
+/* Experts of other waves, and those that got nothing, stand at the end of the rows before them. */
+static void place_empty(const epx_k_ragged_layout_t *args, int32_t c)
+{
+    const epx_shape_t *shape = args->shape;
+    int32_t experts = shape->real.first[shape->rank + 1] - shape->real.first[shape->rank];
+    int64_t *start = args->start + (int64_t)c * args->local_experts_max, align = shape->row_align, end = 0;
+    const int64_t *count = args->count + (int64_t)c * args->local_experts_max;
+    for (int32_t l = 0; l < experts; l++) {
+        if (count[l] == 0)
+            start[l] = (end + align - 1) / align * align;
+        end = start[l] + count[l];
+    }
+}
+
 static void walk_all(const epx_k_ragged_layout_t *args)
 {
     const epx_shape_t *shape = args->shape;
@@ -116,9 +130,11 @@ static void walk_all(const epx_k_ragged_layout_t *args)
     memset(args->wave, 0, (size_t)args->order->chunks * sizeof(*args->wave));
     memset(walk.cursor, 0, (size_t)shape->ranks * sizeof(int64_t));
     args->head->kept = 0;
-    for (int32_t c = 0; c < args->order->chunks; c++)
+    for (int32_t c = 0; c < args->order->chunks; c++) {
         for (int32_t d = 0; d < shape->ranks; d++)
             walk_pair(&walk, c, d, walk.cursor + shape->ranks);
+        place_empty(args, c);
+    }
 
     int64_t routed = 0;
     const int32_t *mine = args->counts + (int64_t)shape->rank * shape->splits * shape->experts;

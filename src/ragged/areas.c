@@ -100,8 +100,7 @@ static void lay_batches(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     int64_t rows = expands && !shape->batch_in_caller ? areas->rows_max * shape->row_bytes : 0;
 
     areas->batch_rows = epx_take_area(&slot, rows);
-    areas->batch_aux =
-        epx_take_area(&slot, areas->rank_wire && !areas->indexed ? areas->rows_max * shape->aux_bytes : 0);
+    areas->batch_aux = epx_take_area(&slot, areas->rank_wire ? areas->rows_max * shape->aux_bytes : 0);
     areas->batch_slot_bytes = slot;
     areas->batch_bytes = slots * slot;
     areas->batch_backward = 0;

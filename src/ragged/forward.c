@@ -24,6 +24,17 @@ static epx_status_t gather(const epx_ragged_call_t *call, epx_k_rows_t rows, con
     return call->kernels->gather(&args, call->stream);
 }
 
+/* Rank wire: aux stands by place, in indexed batches too. */
+static epx_status_t expand_aux(const epx_ragged_call_t *call, const int32_t *index, epx_batch_t *batch)
+{
+    char *aux = epx_ragged_batch_at(call, call->ragged->areas.batch_aux);
+    batch->row_aux = call->shape->aux_bytes > 0 ? aux : NULL;
+    if (batch->row_aux == NULL)
+        return EPX_OK;
+    return gather(call, epx_ragged_batch_rows(call), index, epx_ragged_slot_at(call, call->slot->aux), aux,
+                  call->shape->aux_bytes);
+}
+
 /* Wire rows once, with an index; a caller's rows get a copy of them. */
 static epx_status_t hand_over_indexed(const epx_ragged_call_t *call, epx_batch_t *batch)
 {
@@ -33,9 +44,10 @@ static epx_status_t hand_over_indexed(const epx_ragged_call_t *call, epx_batch_t
                          .experts = call->shape->ranks};
     batch->rows = batch->into_rows != NULL ? batch->into_rows : rows;
     batch->row_index = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->index);
-    batch->row_aux = call->shape->aux_bytes > 0 ? epx_ragged_slot_at(call, call->slot->aux) : NULL;
-    return batch->into_rows != NULL ? gather(call, wire, NULL, rows, batch->into_rows, call->shape->row_bytes)
-                                    : EPX_OK;
+    epx_status_t status = expand_aux(call, batch->row_index, batch);
+    if (status != EPX_OK || batch->into_rows == NULL)
+        return status;
+    return gather(call, wire, NULL, rows, batch->into_rows, call->shape->row_bytes);
 }
 
 /* Wire rows to their places. */
@@ -43,18 +55,13 @@ static epx_status_t hand_over_expanded(const epx_ragged_call_t *call, epx_batch_
 {
     const epx_ragged_areas_t *areas = &call->ragged->areas;
     const int32_t *index = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->index);
-    epx_k_rows_t places = epx_ragged_batch_rows(call);
-    int64_t aux_bytes = call->shape->aux_bytes;
-    char *aux = epx_ragged_batch_at(call, areas->batch_aux);
-
     batch->rows = batch->into_rows != NULL ? batch->into_rows : epx_ragged_batch_at(call, areas->batch_rows);
     batch->row_index = NULL;
-    batch->row_aux = aux_bytes > 0 ? aux : NULL;
-    epx_status_t status = gather(call, places, index, epx_ragged_slot_at(call, call->slot->rows), batch->rows,
-                                 call->shape->row_bytes);
-    if (status != EPX_OK || aux_bytes == 0)
+    epx_status_t status = expand_aux(call, index, batch);
+    if (status != EPX_OK)
         return status;
-    return gather(call, places, index, epx_ragged_slot_at(call, call->slot->aux), aux, aux_bytes);
+    return gather(call, epx_ragged_batch_rows(call), index, epx_ragged_slot_at(call, call->slot->rows),
+                  batch->rows, call->shape->row_bytes);
 }
 
 /* The slot is the batch, unless the caller wants it elsewhere. */

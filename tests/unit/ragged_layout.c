@@ -156,7 +156,8 @@ Test(ragged_layout, two_chunks_seen_by_rank_0)
      * row 3. */
     runs("return_runs", out.return_runs, 4,
          (const int64_t[][4]){{0, 0, 0, 2}, {2, 0, 1, 2}, {0, 4, 0, 1}, {1, 3, 1, 1}});
-    longs("start", out.start, 4, (int64_t[]){0, 0, 0, 0});
+    /* What is not of a wave stands at the end of what is. */
+    longs("start", out.start, 4, (int64_t[]){0, 4, 0, 0});
     longs("count", out.count, 4, (int64_t[]){4, 0, 0, 2});
     longs("home_start", out.home_start, 4, (int64_t[]){0, 2, 4, 5});
     longs("home_count", out.home_count, 4, (int64_t[]){2, 2, 1, 0});
@@ -266,7 +267,7 @@ Test(ragged_layout, virtual_ranks)
     out.shape.virt = (epx_owners_t){2, 4, virtual_owner, virtual_local, virtual_first, expert};
     lay_out(&order, 4, 0, 3, ids, ordinals, counts, weights0);
     ints("place", out.place, 3, (int32_t[]){1, 0, -1});
-    longs("start", out.start, 8, (int64_t[]){0, 0, 1, 0, 0, 0, 0, 0});
+    longs("start", out.start, 8, (int64_t[]){0, 1, 1, 2, 0, 0, 0, 0});
     longs("count", out.count, 8, (int64_t[]){1, 0, 1, 0, 0, 0, 0, 0});
     longs("routed, kept, dropped", (int64_t[]){out.head.routed, out.head.kept, out.head.dropped_sender}, 3,
           (int64_t[]){3, 2, 1});
