@@ -195,7 +195,6 @@ struct epx_k_pooled_gate1;
 struct epx_k_pooled_gate2;
 struct epx_k_pooled_extra;
 struct epx_k_pooled_pack;
-struct epx_k_pooled_spilled;
 struct epx_k_ragged_layout;
 struct epx_k_ragged_return;
 struct epx_k_ring_layout;
@@ -218,7 +217,6 @@ typedef struct epx_kernels {
     epx_status_t (*pooled_gate2)(const struct epx_k_pooled_gate2 *args, epx_stream_t stream);
     epx_status_t (*pooled_extra)(const struct epx_k_pooled_extra *args, epx_stream_t stream);
     epx_status_t (*pooled_pack)(const struct epx_k_pooled_pack *args, epx_stream_t stream);
-    epx_status_t (*pooled_spilled)(const struct epx_k_pooled_spilled *args, epx_stream_t stream);
     epx_status_t (*ragged_layout)(const struct epx_k_ragged_layout *args, epx_stream_t stream);
     epx_status_t (*ragged_return)(const struct epx_k_ragged_return *args, epx_stream_t stream);
     epx_status_t (*ring_layout)(const struct epx_k_ring_layout *args, epx_stream_t stream);

@@ -116,16 +116,6 @@ typedef struct epx_k_pooled_gate2 {
                                             header makes the kernel write outside of its outputs */
 } epx_k_pooled_gate2_t;
 
-/* After a first pass: how many spilled assignments the receivers kept. */
-typedef struct epx_k_pooled_spilled {
-    const epx_k_pooled_layout_t *layout; /* host */
-    int64_t tokens;
-    const int64_t *tokens_device;
-    const int32_t *place; /* [tokens, columns] */
-    const uint8_t *kept;  /* [W * home_rows] by place */
-    int64_t *spilled;     /* out [1] */
-} epx_k_pooled_spilled_t;
-
 #ifdef __cplusplus
 }
 #endif

@@ -63,6 +63,7 @@ typedef struct epx_sizes {
     int64_t plan_state_bytes; /* host: a plan's handle part */
     int64_t exchange_bytes;   /* largest exchange block */
     int32_t channels;         /* rows of words */
+    int32_t failure_channels; /* rows of failure words, 0: none */
     int32_t waves;            /* waves of a pass, 0: each route decides */
     int64_t batch_rows_max;
     epx_wire_t wire;          /* as resolved */

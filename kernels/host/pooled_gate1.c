@@ -38,18 +38,3 @@ epx_status_t epx_host_pooled_gate1(const epx_k_pooled_gate1_t *args, epx_stream_
     *args->spilled = counts.spilled;
     return EPX_OK;
 }
-
-epx_status_t epx_host_pooled_spilled(const epx_k_pooled_spilled_t *args, epx_stream_t stream)
-{
-    (void)stream;
-    const epx_k_pooled_layout_t *layout = args->layout;
-    int64_t tokens = epx_pooled_tokens(args->tokens, args->tokens_device), spilled = 0;
-    for (int64_t t = 0; t < tokens; t++) {
-        for (int32_t k = layout->top_k; k < layout->columns; k++) {
-            int32_t place = args->place[t * layout->columns + k];
-            spilled += place >= 0 && args->kept[place] != 0;
-        }
-    }
-    *args->spilled = spilled;
-    return EPX_OK;
-}

@@ -17,7 +17,6 @@ const epx_kernels_t epx_kernels_host = {
     .pooled_gate2 = epx_host_pooled_gate2,
     .pooled_extra = epx_host_pooled_extra,
     .pooled_pack = epx_host_pooled_pack,
-    .pooled_spilled = epx_host_pooled_spilled,
     .ragged_layout = epx_host_ragged_layout,
     .ragged_return = epx_host_ragged_return,
     .ring_layout = epx_host_ring_layout,

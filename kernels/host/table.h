@@ -27,7 +27,6 @@ epx_status_t epx_host_pooled_gate1(const struct epx_k_pooled_gate1 *args, epx_st
 epx_status_t epx_host_pooled_gate2(const struct epx_k_pooled_gate2 *args, epx_stream_t stream);
 epx_status_t epx_host_pooled_extra(const struct epx_k_pooled_extra *args, epx_stream_t stream);
 epx_status_t epx_host_pooled_pack(const struct epx_k_pooled_pack *args, epx_stream_t stream);
-epx_status_t epx_host_pooled_spilled(const struct epx_k_pooled_spilled *args, epx_stream_t stream);
 epx_status_t epx_host_ragged_layout(const struct epx_k_ragged_layout *args, epx_stream_t stream);
 epx_status_t epx_host_ragged_return(const struct epx_k_ragged_return *args, epx_stream_t stream);
 epx_status_t epx_host_ring_layout(const struct epx_k_ring_layout *args, epx_stream_t stream);

@@ -86,18 +86,8 @@ static epx_status_t learn(const epx_pooled_wave_t *w, const uint8_t *kept)
     if (map->plan_kept >= 0)
         status = env->device->copy((uint8_t *)epx_pooled_plan(w->plan, map->plan_kept) + w->lo, kept,
                                    (size_t)w->pooled->dims.home_rows, w->stream);
-    if (status != EPX_OK || w->wave != waves - 1)
-        return status;
-    if (env->shape->columns > env->shape->top_k) {
-        epx_k_pooled_spilled_t args = {.layout = &w->pooled->layout,
-                                       .tokens = env->shape->tokens_max,
-                                       .tokens_device = &head->tokens,
-                                       .place = w->place,
-                                       .kept = epx_pooled_plan(w->plan, map->plan_kept),
-                                       .spilled = &head->spilled};
-        status = env->kernels->pooled_spilled(&args, w->stream);
-    }
-    head->learned = status == EPX_OK;
+    if (status == EPX_OK && w->wave == waves - 1)
+        head->learned = 1;
     return status;
 }
 

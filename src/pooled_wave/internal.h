@@ -27,6 +27,12 @@
 /* A failed route moves its lane's epoch on by so much, so that no wait of the failed routing can be met afterwards. */
 #define EPX_POOLED_JUMP 65536u
 
+/*
+ * Failure words of a lane: its n-th route has row n mod this. One row would not do: a plan that was routed well and is still
+ * to be dispatched must neither take a later failure for its own, nor miss its own behind a later one.
+ */
+#define EPX_POOLED_FAILURE_ROWS 32
+
 /* Numbers that follow from the shape; equal on all ranks. */
 typedef struct epx_pooled_dims {
     int64_t home_rows, slab_rows;    /* see kernels_pooled_wave.h; slab_rows is that of the largest destination */
@@ -69,8 +75,8 @@ typedef struct epx_pooled_map {
 
 /* Behind the head in a plan's bytes. */
 typedef struct epx_pooled_own {
-    int32_t route_lane; /* whose failure words the first dispatch watches */
-    int32_t pad;
+    int32_t route_lane;
+    int32_t failure_row; /* the words that the first dispatch watches */
 } epx_pooled_own_t;
 
 /* A plan's handle part; zeroed at creation. */
@@ -86,13 +92,14 @@ typedef struct epx_pooled {
     epx_pooled_map_t map;
     epx_k_pooled_layout_t layout;
     int64_t remote_out, remote_in; /* rows of slabs to and from other ranks */
-    int64_t host_tables[];         /* base [S + 1], before [N] as int32, then three tables of S runs */
+    int64_t host_tables[];         /* base [S + 1], before [N] as int32; three tables of S runs; routes [lanes] */
 } epx_pooled_t;
 
 /* The tables in host_tables. */
 typedef struct epx_pooled_tables {
     int32_t *base, *before;
     epx_run_t *out, *back, *block;
+    int64_t *routes; /* [lanes] so far, failed ones included: equal on all ranks */
 } epx_pooled_tables_t;
 
 /* A wave as the moves see it. */

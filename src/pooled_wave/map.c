@@ -255,13 +255,14 @@ epx_status_t epx_pooled_query(const epx_shape_t *shape, uint32_t caps, const epx
         .scratch_bytes = map.scratch_bytes,
         .batch_bytes = map.batch_bytes,
         .state_bytes = (int64_t)sizeof(epx_pooled_t) + epx_round_up(tables, 8) +
-                       3 * shape->ranks * (int64_t)sizeof(epx_run_t),
+                       3 * shape->ranks * (int64_t)sizeof(epx_run_t) + shape->lanes * (int64_t)sizeof(int64_t),
         .plan_bytes = map.plan_bytes,
         .plan_state_bytes = (int64_t)sizeof(epx_pooled_state_t) +
                             (int64_t)EPX_MOVES * shape->depth * (int64_t)sizeof(uint64_t),
         .exchange_bytes = dims.extra_wave ? shape->splits * (int64_t)shape->experts * (int64_t)sizeof(int32_t)
                                           : (int64_t)sizeof(int64_t),
         .channels = epx_move_channels(shape),
+        .failure_channels = shape->lanes * EPX_POOLED_FAILURE_ROWS,
         .waves = dims.extra_wave ? 0 : shape->waves,
         .batch_rows_max = dims.batch_rows,
         .wire = EPX_WIRE_ASSIGNMENT,

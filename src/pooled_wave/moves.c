@@ -72,8 +72,9 @@ epx_status_t epx_pooled_wait(const epx_pooled_wave_t *w, int watch)
     watch = watch && !head->confirmed;
     if (watch) {
         const epx_pooled_own_t *own = epx_pooled_plan(w->plan, w->pooled->map.plan_own);
-        wait.failure_channel = own->route_lane;
+        wait.failure_channel = own->failure_row;
         wait.failure_epoch = head->route_epoch + EPX_POOLED_JUMP;
+        wait.failure_span = EPX_POOLED_JUMP;
     }
     epx_status_t status = epx_move_wait(&w->pooled->transport, w->plan, &wait, w->stream);
     if (!watch)

@@ -7,7 +7,7 @@
  * Bytes in a plan's statistics are those of the slabs (P(d) rows to every remote destination, whatever is filled): that is what
  * a fabric without loads and stores moves, and what the fixed shape costs. Where peers' memory can be stored to, empty slots
  * are not written.
- * `spilled` counts what gate 1 spilled until the first pass's last combine, and from then on what the receivers kept of it.
+ * `spilled` counts what travels by another choice, whatever the second gate then says of it.
  */
 #ifndef EPX_POOLED_WAVE_H
 #define EPX_POOLED_WAVE_H

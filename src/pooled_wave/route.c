@@ -10,6 +10,8 @@
  *   J2  A handle that is routed again before anybody's dispatch has told whether the route before was good does the same, on
  *       every rank, whether its own route was good or not.
  *   J3  It never goes back: max(epoch of the dispatch that failed, r + EPX_POOLED_JUMP).
+ *   J4  Every route has failure words of its own (until the lane's 32nd route behind it), so other plans of the lane, good or
+ *       bad, change nothing for it.
  * With extra_wave, and on fabrics without failure words, the route ends with an exchange and all ranks know at once.
  */
 
@@ -41,6 +43,8 @@ static void begin_plan(route_t *route)
     head->routed = head->skipped = head->kept = head->spilled = head->dropped_sender = head->dropped_receiver = 0;
     head->route_epoch = epx_lane_advance(plan->lane);
     route->own->route_lane = route->lane;
+    int64_t number = epx_pooled_tables(route->pooled).routes[route->lane]++;
+    route->own->failure_row = route->lane * EPX_POOLED_FAILURE_ROWS + (int32_t)(number % EPX_POOLED_FAILURE_ROWS);
     plan->sent_bytes = plan->received_bytes = plan->sent_meta_bytes = plan->received_meta_bytes = 0;
     plan->wait_ns = plan->wait_longest_ns = 0;
     plan->wait_peer = -1;
@@ -58,7 +62,7 @@ static epx_status_t fail_route(const route_t *route, epx_status_t status)
     }
     epx_epoch_t epoch = {.add = route->head->route_epoch + EPX_POOLED_JUMP};
     route->plan->jump_epoch = epoch.add;
-    fabric->ops->post_failure(fabric, route->lane, epoch, route->stream);
+    fabric->ops->post_failure(fabric, route->own->failure_row, epoch, route->stream);
     return status;
 }
 

@@ -101,6 +101,12 @@ epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, co
     epx_wait_result_t result = {.peer = -1};
     epx_status_t status = fabric->ops->wait(fabric, &request, &result, stream);
     account_wait(plan, &result);
+    if (status == EPX_ERR_PEER && result.failure > wait->failure_epoch &&
+        result.failure < wait->failure_epoch + wait->failure_span) {
+        request.failure_epoch.add = wait->failure_epoch + wait->failure_span;
+        status = fabric->ops->wait(fabric, &request, &result, stream);
+        account_wait(plan, &result);
+    }
     if (status == EPX_OK)
         return EPX_OK;
 

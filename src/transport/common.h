@@ -50,6 +50,9 @@ typedef struct epx_move_wait {
     epx_wait_mode_t mode;
     int32_t failure_channel; /* -1: no failure words */
     uint64_t failure_epoch;
+    /* A failure word above failure_epoch by less than this stands for a later failure in the same row of words: the wait goes
+     * on. 0: every word that has reached failure_epoch counts. */
+    uint64_t failure_span;
 } epx_move_wait_t;
 
 /* Waits, adds to the plan's waiting time, and on an error sets the text: operation, wave, lane, peer, expected and seen
