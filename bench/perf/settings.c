@@ -205,7 +205,7 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
         "Measures dispatch and combine and their backward calls over ranks of one process, checks "
         "every row, and compares with the machine's own memcpy.",
         NULL, options, notes};
-    int rc = epx_options_parse(&program, argc, argv, NULL);
+    int rc = epx_command_line(&program, argc, argv, NULL);
     s->check &= !no_check;
     return rc;
 }

@@ -80,6 +80,14 @@ epx_status_t epx_transport_list(const epx_group_config_t *config, epx_candidate_
 epx_status_t epx_fabric_list(const epx_group_config_t *config, epx_candidate_fn fn, void *context);
 epx_status_t epx_device_list(const epx_group_config_t *config, epx_candidate_fn fn, void *context);
 
+/*
+ * Fills *info_p as epx_group_info would on rank 0 of a group opened with this configuration (`ranks` of it),
+ * without opening it: transport, fabric, device, waves, wire, batch_rows_max, local_experts. Strings are
+ * static or of a loaded plug-in; local_expert_ids and owner are NULL, generation is 0. Errors as
+ * epx_group_memory's.
+ */
+epx_status_t epx_group_preview(const epx_group_config_t *config, epx_group_info_t *info_p);
+
 /* Properties of a device by name ("host", "cuda"). EPX_ERR_UNSUPPORTED with the reason where it cannot be
  * used. */
 epx_status_t epx_device_describe(const char *name, epx_device_properties_t *properties_p);

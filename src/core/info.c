@@ -228,8 +228,10 @@ static void pass_judged(const epx_judged_t *judged, const char *chosen, const ch
     if (candidate.chosen)
         snprintf(reason, sizeof(reason), "%s", why);
     else
-        snprintf(reason, sizeof(reason), "%s%s%s", judged->score <= 0 ? judged->reason : "",
-                 missing != NULL ? ": " : "", missing != NULL ? missing : "");
+        snprintf(reason, sizeof(reason), "%s",
+                 missing != NULL      ? missing
+                 : judged->score <= 0 ? judged->reason
+                                      : "");
     candidate.reason = reason;
     fn(context, &candidate);
 }
@@ -280,6 +282,40 @@ epx_status_t epx_fabric_list(const epx_group_config_t *config, epx_candidate_fn 
 epx_status_t epx_device_list(const epx_group_config_t *config, epx_candidate_fn fn, void *context)
 {
     return list(config, "device", fn, context);
+}
+
+epx_status_t epx_group_preview(const epx_group_config_t *config, epx_group_info_t *info_p)
+{
+    if (info_p == NULL || info_p->size != sizeof(epx_group_info_t))
+        return epx_fail(EPX_ERR_ARG, "epx_group_preview: begin the answer with EPX_GROUP_INFO_INIT");
+    verdict_t *verdict = judge_all(config);
+    if (verdict == NULL)
+        return EPX_ERR_NO_MEMORY;
+    epx_status_t status = verdict->status;
+    const epx_selection_t *s = &verdict->selection;
+    if (status == EPX_OK)
+        *info_p = (epx_group_info_t){
+            .size = sizeof(*info_p),
+            .ranks = s->shape.ranks,
+            .experts = s->shape.experts,
+            .top_k = s->shape.top_k,
+            .width = s->shape.width,
+            .tokens_max = s->shape.tokens_max,
+            .local_experts = s->shape.real.first[1],
+            .batch_rows_max = s->sizes.batch_rows_max,
+            .waves = s->sizes.waves,
+            .lanes = s->shape.lanes,
+            .depth = s->shape.depth,
+            .virtual_ranks = s->shape.virtual_ranks,
+            .transport = s->transport->name,
+            .fabric = s->fabric->name,
+            .device = s->device->name,
+            .wire = s->sizes.wire,
+        };
+    else
+        epx_fail(status, "%s", verdict->text);
+    free_verdict(verdict);
+    return status;
 }
 
 epx_status_t epx_device_describe(const char *name, epx_device_properties_t *properties_p)

@@ -78,14 +78,14 @@ static void reset(void)
 }
 
 /* parse(program, "word", ..., NULL) */
-#define PARSE(p, ...) parse(p, NULL, (char *[]){(char *)"epx-try", __VA_ARGS__, NULL})
+#define PARSE(p, ...) parse(p, NULL, (const char *[]){"epx-try", __VA_ARGS__, NULL})
 
-static int parse(const epx_program_t *p, int *first_p, char **argv)
+static int parse(const epx_program_t *p, int *first_p, const char **argv)
 {
     int argc = 0;
     while (argv[argc] != NULL)
         argc++;
-    return epx_options_parse(p, argc, argv, first_p);
+    return epx_command_line(p, argc, (char **)argv, first_p);
 }
 
 TestSuite(tool_options, .init = reset);
@@ -108,6 +108,11 @@ Test(tool_options, reads_letters_and_units)
     cr_assert_eq(ranks, 2048);
     cr_assert_eq(PARSE(&program, "-n16"), EPX_GO_ON);
     cr_assert_eq(ranks, 16);
+    verbose = 0;
+    cr_assert_eq(PARSE(&program, "-vn32"), EPX_GO_ON);
+    cr_assert_eq(verbose, 1);
+    cr_assert_eq(ranks, 32);
+    cr_assert_eq(PARSE(&program, "-vx"), EPX_EXIT_USAGE);
 }
 
 Test(tool_options, lets_the_last_win_and_calls_each_time)
@@ -121,7 +126,7 @@ Test(tool_options, lets_the_last_win_and_calls_each_time)
 Test(tool_options, finds_operands_among_options)
 {
     int first = 0;
-    char *argv[] = {(char *)"epx-try", "one", "--ranks", "2", "two", "--", "--three", NULL};
+    const char *argv[] = {"epx-try", "one", "--ranks", "2", "two", "--", "--three", NULL};
     cr_assert_eq(parse(&program, &first, argv), EPX_GO_ON);
     cr_assert_eq(first, 4);
     cr_assert_str_eq(argv[4], "one");
@@ -149,7 +154,7 @@ Test(tool_options, refuses_bad_numbers)
     static const char *const bad[] = {
         "", "abc", "1x", "1.5", "0", "4097", "-1", " 1", "1KK", "99999999999999999999", "9999999999G"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        cr_assert_eq(PARSE(&program, "--ranks", (char *)bad[i]), EPX_EXIT_USAGE, "'%s' was taken", bad[i]);
+        cr_assert_eq(PARSE(&program, "--ranks", bad[i]), EPX_EXIT_USAGE, "'%s' was taken", bad[i]);
     cr_assert_eq(PARSE(&program, "--factor", "nan"), EPX_EXIT_USAGE);
     cr_assert_eq(PARSE(&program, "--factor", "inf"), EPX_EXIT_USAGE);
     cr_assert_eq(PARSE(&program, "--factor", "8.5"), EPX_EXIT_USAGE);
@@ -285,6 +290,6 @@ Test(tool_table, aligns_columns)
     fclose(out);
     cr_assert_str_eq(text, "  name      value  why\n"
                            "  a      12345678  x\n"
-                           "  \xc3\xa9tude         1  \n");
+                           "  \xc3\xa9tude         1\n");
     free(text);
 }

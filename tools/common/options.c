@@ -217,29 +217,10 @@ static int unknown_option(const epx_program_t *program, const char *word)
     return epx_tool_fail(EPX_EXIT_USAGE, "%s is no option: see %s --help", name, program->name);
 }
 
-/* The option that `word` names, and its value where that is part of the word (else NULL). */
-static const epx_option_t *look_up(const epx_program_t *program, const char *word, const char **value_p)
-{
-    *value_p = NULL;
-    if (word[1] != '-') {
-        if (word[2] != '\0')
-            *value_p = word + 2;
-        return find_letter(program->options, word[1]);
-    }
-    size_t length = strcspn(word + 2, "=");
-    if (word[2 + length] == '=')
-        *value_p = word + 2 + length + 1;
-    return find_long(program->options, word + 2, length);
-}
-
-/* Reads the option at argv[*at]; leaves *at on its last word. */
-static int parse_one(const epx_program_t *program, int argc, char **argv, int *at)
+/* Sets `option`; value NULL: the next word of argv is it. Leaves *at on the last word that was read. */
+static int take_value(const epx_option_t *option, const char *value, int argc, char **argv, int *at)
 {
     char problem[PROBLEM_BYTES] = "";
-    const char *value, *word = argv[*at];
-    const epx_option_t *option = look_up(program, word, &value);
-    if (option == NULL || option->kind == EPX_OPTION_SECTION)
-        return unknown_option(program, word);
     if (option->argument == NULL && value != NULL)
         return epx_tool_fail(EPX_EXIT_USAGE, "--%s takes no value: leave '%s' out", option->name, value);
     if (option->argument != NULL && value == NULL) {
@@ -253,7 +234,36 @@ static int parse_one(const epx_program_t *program, int argc, char **argv, int *a
     return EPX_GO_ON;
 }
 
-int epx_options_parse(const epx_program_t *program, int argc, char **argv, int *first_operand_p)
+/* -a, -ab for -a -b, -nVALUE. */
+static int parse_letters(const epx_program_t *program, int argc, char **argv, int *at)
+{
+    const char *word = argv[*at];
+    for (const char *letter = word + 1; *letter != '\0'; letter++) {
+        const epx_option_t *option = find_letter(program->options, *letter);
+        if (option == NULL)
+            return unknown_option(program, word);
+        int takes = option->argument != NULL;
+        int rc = take_value(option, takes && letter[1] != '\0' ? letter + 1 : NULL, argc, argv, at);
+        if (takes || rc != EPX_GO_ON)
+            return rc;
+    }
+    return EPX_GO_ON;
+}
+
+/* Reads the option at argv[*at]; leaves *at on its last word. */
+static int parse_one(const epx_program_t *program, int argc, char **argv, int *at)
+{
+    const char *word = argv[*at];
+    if (word[1] != '-')
+        return parse_letters(program, argc, argv, at);
+    size_t length = strcspn(word + 2, "=");
+    const epx_option_t *option = find_long(program->options, word + 2, length);
+    if (option == NULL)
+        return unknown_option(program, word);
+    return take_value(option, word[2 + length] == '=' ? word + 2 + length + 1 : NULL, argc, argv, at);
+}
+
+int epx_command_line(const epx_program_t *program, int argc, char **argv, int *first_operand_p)
 {
     int operands = 0, only_operands = 0;
     epx_tool_begin(program->name);

@@ -2,9 +2,9 @@
  * Command lines: one table of options per program, which is also its help.
  * SPDX-License-Identifier: Apache-2.0
  *
- * --name VALUE, --name=VALUE, -l VALUE (where the option has a letter); `--` ends the options. A later option
- * wins. --help and --version belong to every program and need no row. Names are never abbreviated: a script
- * must not change its meaning when an option is added.
+ * --name VALUE, --name=VALUE, -l VALUE -lVALUE (letters of flags may share a dash); `--` ends the options. A
+ * later option wins. --help and --version belong to every program and need no row. Names are never
+ * abbreviated: a script must not change its meaning when an option is added.
  */
 #ifndef EPX_TOOLS_OPTIONS_H
 #define EPX_TOOLS_OPTIONS_H
@@ -119,7 +119,7 @@ typedef struct epx_program {
  * --help and --version, EPX_EXIT_USAGE after an error, which has been printed. Operands are moved to the end
  * of argv, in order; *first_operand_p (may be NULL) is the index of the first.
  */
-int epx_options_parse(const epx_program_t *program, int argc, char **argv, int *first_operand_p);
+int epx_command_line(const epx_program_t *program, int argc, char **argv, int *first_operand_p);
 
 /* The nearest of `count` words to `word`, by edits; NULL when none is near. For "did you mean". */
 const char *epx_nearest_word(const char *word, const char *const *words, size_t count);

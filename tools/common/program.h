@@ -13,7 +13,7 @@
 /* Exit codes. EPX_GO_ON is none: "nothing decided yet, go on". */
 enum { EPX_GO_ON = -1, EPX_EXIT_OK = 0, EPX_EXIT_FAILED = 1, EPX_EXIT_USAGE = 2, EPX_EXIT_NO_VERDICT = 3 };
 
-/* The name that errors begin with, "epx-perf". Called once, first; epx_options_parse does it. */
+/* The name that errors begin with, "epx-perf". Called once, first; epx_command_line does it. */
 void epx_tool_begin(const char *name);
 const char *epx_tool_name(void);
 

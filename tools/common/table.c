@@ -49,7 +49,7 @@ static int width_of(const char *text)
 static void print_cell(const epx_table_t *table, FILE *out, int32_t c, int width, const char *text)
 {
     int pad = width - width_of(text), last = c == table->n - 1;
-    if (c > 0)
+    if (c > 0 && (!last || text[0] != '\0' || table->columns[c].right))
         fputs("  ", out);
     if (table->columns[c].right)
         fprintf(out, "%*s%s", pad, "", text);
