@@ -8,6 +8,9 @@ TEST_WARNINGS := -Wno-missing-prototypes -Wno-conversion -Wno-float-conversion
 # Results are promised bit by bit: the compiler must not fuse a multiplication and an addition on its own.
 EXACT := -ffp-contract=off
 
+# A square root that may set errno cannot stand in a vector loop.
+MATHS := -fno-math-errno
+
 DEBUG ?= $(if $(SANITIZE),1)
 # Kernels ask for clones of themselves, one per x86 generation, which the loader picks from. It does so before a
 # sanitizer has started, which crashes; compilers for other machines do not know the names; and clang (seen with 14)
@@ -25,6 +28,7 @@ flags_of = $(BASE_CFLAGS) \
 	$(if $(filter train/%,$1),$(TRAIN_FEATURE_CFLAGS)) \
 	$(if $(filter tests/%,$1),-Isrc -Itests $(TEST_FEATURE_CFLAGS) $(TEST_WARNINGS)) \
 	$(CPPFLAGS) $(CFLAGS) $(if $(filter kernels/host/% train/host/%,$1),$(KERNEL_CFLAGS) $(NO_CLONES)) \
+	$(if $(filter train/host/%,$1),$(MATHS)) \
 	$(SANITIZE_CFLAGS) $(EXACT)
 compile = $(CC) $(strip $(call flags_of,$1)) -c $1
 

@@ -31,7 +31,7 @@ void epx_attention_layer(epx_model_t *model, int64_t layer, const epx_real_t *in
     epx_math_rmsnorm(tokens, width, in, weight.norm, kept->attention_in, kept->attention_scale);
     epx_math_gemm(EPX_NN, tokens, qkv_width, width, kept->attention_in, width, weight.qkv, qkv_width, 0,
                   kept->qkv, qkv_width);
-    epx_math_rotary(&shape, 1, kept->qkv);
+    epx_math_rotary(&shape, model->rotary, 1, kept->qkv);
     epx_math_attention(&shape, kept->qkv, kept->attended, kept->logsum, model->scratch.attention);
     if (weight.gate) {
         epx_math_gemm(EPX_NN, tokens, shape.heads, width, kept->attention_in, width, weight.gate, shape.heads,
@@ -67,7 +67,7 @@ void epx_attention_layer_backward(epx_model_t *model, int64_t layer, const epx_r
     }
     epx_math_attention_backward(&shape, kept->qkv, kept->attended, kept->logsum, scratch->dattended,
                                 scratch->dqkv, scratch->attention);
-    epx_math_rotary(&shape, -1, scratch->dqkv);
+    epx_math_rotary(&shape, model->rotary, -1, scratch->dqkv);
     epx_math_gemm(EPX_TN, width, qkv_width, tokens, kept->attention_in, width, scratch->dqkv, qkv_width, 1,
                   slope.qkv, qkv_width);
     epx_math_gemm(EPX_NT, tokens, width, qkv_width, scratch->dqkv, qkv_width, weight.qkv, qkv_width, 0,

@@ -40,9 +40,13 @@ typedef struct epx_attention {
     int64_t window;              /* a token sees itself and window - 1 tokens before; 0: all before */
 } epx_attention_t;
 
-/* Turns the query and key heads of qkv by position (rotary embedding, base 10000, halves paired); direction
- * -1 undoes it, which is also its gradient. */
-void epx_math_rotary(const epx_attention_t *shape, int direction, epx_real_t *qkv);
+/* The cosines and sines of rotary embedding (base 10000), and how many reals they take. */
+int64_t epx_math_rotary_count(const epx_attention_t *shape);
+void epx_math_rotary_table(const epx_attention_t *shape, epx_real_t *table);
+
+/* Turns the query and key heads of qkv by position, halves paired; direction -1 undoes it, which is also its
+ * gradient. */
+void epx_math_rotary(const epx_attention_t *shape, const epx_real_t *table, int direction, epx_real_t *qkv);
 
 /* Reals of scratch memory that attention needs. */
 int64_t epx_math_attention_scratch(const epx_attention_t *shape);

@@ -95,8 +95,11 @@ int epx_model_create(const epx_model_config_t *config, int64_t sequences, int64_
     model->last_scale = epx_arena_reals(arena, model->tokens);
     model->last_normed = epx_arena_reals(arena, model->tokens * config->width);
     take_scratch(model);
+    epx_attention_t shape = epx_config_attention(config, 0, sequences);
+    model->rotary = epx_arena_reals(arena, epx_math_rotary_count(&shape));
     if (arena->failed)
         goto destroy;
+    epx_math_rotary_table(&shape, model->rotary);
     *model_p = model;
     return EPX_TRAIN_OK;
 destroy:

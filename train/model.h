@@ -76,6 +76,7 @@ typedef struct epx_model {
     epx_params_t params;
     epx_real_t *parameter, *gradient;            /* [params.count] */
     epx_real_t *bias;                            /* [layers, experts] of the router */
+    epx_real_t *rotary;                          /* cosines and sines */
     epx_layer_t *layer;                          /* [layers] */
     epx_real_t *last, *last_scale, *last_normed; /* [T, width], [T], [T, width] after the last layer */
     epx_scratch_t scratch;

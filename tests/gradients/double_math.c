@@ -5,5 +5,7 @@
 
 #include "train/host/attention.c"
 #include "train/host/gemm_noopenblas.c"
+#include "train/host/gemm_plain.c"
+#include "train/host/gemm_x86.c"
 #include "train/host/layers.c"
 #include "train/host/router.c"

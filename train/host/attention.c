@@ -15,22 +15,33 @@ static int64_t row_width(const epx_attention_t *shape)
     return (shape->heads + 2 * shape->kv_heads) * shape->head_width;
 }
 
-void epx_math_rotary(const epx_attention_t *shape, int direction, epx_real_t *qkv)
+int64_t epx_math_rotary_count(const epx_attention_t *shape) { return shape->sequence * shape->head_width; }
+
+void epx_math_rotary_table(const epx_attention_t *shape, epx_real_t *table)
 {
-    int64_t half = shape->head_width / 2, width = row_width(shape);
+    int64_t half = shape->head_width / 2;
     for (int64_t position = 0; position < shape->sequence; position++)
         for (int64_t i = 0; i < half; i++) {
             double angle = (double)position * pow(10000.0, -(double)i / (double)half);
-            epx_real_t cosine = (epx_real_t)cos(angle), sine = (epx_real_t)sin(angle) * (epx_real_t)direction;
-            for (int64_t s = 0; s < shape->sequences; s++) {
-                epx_real_t *head = qkv + (s * shape->sequence + position) * width;
-                for (int64_t h = 0; h < shape->heads + shape->kv_heads; h++, head += shape->head_width) {
-                    epx_real_t first = head[i], second = head[i + half];
-                    head[i] = first * cosine - second * sine;
-                    head[i + half] = first * sine + second * cosine;
-                }
-            }
+            *table++ = (epx_real_t)cos(angle);
+            *table++ = (epx_real_t)sin(angle);
         }
+}
+
+void epx_math_rotary(const epx_attention_t *shape, const epx_real_t *table, int direction, epx_real_t *qkv)
+{
+    int64_t half = shape->head_width / 2, width = row_width(shape);
+    for (int64_t t = 0; t < shape->sequences * shape->sequence; t++) {
+        const epx_real_t *turn = table + t % shape->sequence * shape->head_width;
+        epx_real_t *head = qkv + t * width;
+        for (int64_t h = 0; h < shape->heads + shape->kv_heads; h++, head += shape->head_width)
+            for (int64_t i = 0; i < half; i++) {
+                epx_real_t cosine = turn[2 * i], sine = turn[2 * i + 1] * (epx_real_t)direction;
+                epx_real_t first = head[i], second = head[i + half];
+                head[i] = first * cosine - second * sine;
+                head[i + half] = first * sine + second * cosine;
+            }
+    }
 }
 
 int64_t epx_math_attention_scratch(const epx_attention_t *shape) { return 2 * BLOCK * shape->sequence; }

@@ -124,15 +124,3 @@ double epx_math_square_sum(int64_t count, const epx_real_t *values)
         sum += (double)values[i] * (double)values[i];
     return sum;
 }
-
-void epx_math_adamw(const epx_adamw_t *step, int64_t count, const epx_real_t *gradient, epx_real_t *parameter,
-                    epx_real_t *mean, epx_real_t *square)
-{
-    for (int64_t i = 0; i < count; i++) {
-        epx_real_t slope = gradient[i] * step->scale;
-        mean[i] += (1 - step->beta1) * (slope - mean[i]);
-        square[i] += (1 - step->beta2) * (slope * slope - square[i]);
-        epx_real_t move = mean[i] * step->correction1 / (sqrt(square[i] * step->correction2) + step->epsilon);
-        parameter[i] -= step->rate * (move + step->decay * parameter[i]);
-    }
-}
