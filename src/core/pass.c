@@ -239,11 +239,17 @@ epx_status_t epx_combine_backward_start(epx_plan_h plan, int32_t wave, const voi
         status = order_combine_backward_start(plan, wave);
     if (status != EPX_OK)
         return status;
+    epx_plan_h on_lane = plan->lane->plan;
+    epx_pass_t before = plan->pass;
     if (plan->pass.direction == PASS_NONE)
         begin_pass(plan, PASS_BACKWARD);
     plan->pass.direction = PASS_BACKWARD;
     plan->pass.combine_backward_started = wave + 1;
     status = transport_of(plan)->ops->combine_backward_start(transport_of(plan), &plan->base, wave, dout, stream);
+    if (status == EPX_ERR_ARG) { /* the transport says that it is too early (pooled_wave): nothing has changed */
+        plan->lane->plan = on_lane;
+        plan->pass = before;
+    }
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 

@@ -21,8 +21,6 @@ static const char *refusal(const epx_shape_t *shape, uint32_t caps)
         return "EPX_WIRE=rank has no meaning here: every slot carries one (token, k); unset it, or use ragged";
     if (shape->batch == EPX_BATCH_INDEXED)
         return "EPX_BATCH=indexed needs the rank wire, which pooled_wave has not; unset it, or use ragged";
-    if (shape->overflow == EPX_OVERFLOW_SPILL && shape->columns == shape->top_k)
-        return "EPX_OVERFLOW=spill needs spill_choices of 1 or more in the group's configuration";
     if (shape->overflow != EPX_OVERFLOW_SPILL && shape->columns != shape->top_k)
         return "spill_choices needs EPX_OVERFLOW=spill";
     return NULL;

@@ -1,0 +1,195 @@
+/* What pooled_wave refuses, and how large it is. SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "pooled_wave/internal.h"
+
+enum { LOCAL = EPX_FABRIC_LOADSTORE | EPX_FABRIC_ONE_SIDED_WORDS };
+
+static char text[256];
+
+static __attribute__((format(printf, 2, 3))) epx_status_t keep_text(epx_status_t status, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    return status;
+}
+
+static const epx_services_t services = {.fail = keep_text};
+static const epx_transport_ops_t *const ops = &epx_transport_pooled_wave;
+
+/* Five experts: three of rank 0, two of rank 1; K = 2, H = 4 of fp32. */
+static const int32_t owner[] = {0, 0, 0, 1, 1}, local[] = {0, 1, 2, 0, 1}, first[] = {0, 3, 5}, expert[] = {0, 1, 2, 3, 4};
+
+static epx_shape_t five_experts(void)
+{
+    epx_owners_t owners = {2, 5, owner, local, first, expert};
+    return (epx_shape_t){.ranks = 2,
+                         .virtual_ranks = 2,
+                         .splits = 1,
+                         .experts = 5,
+                         .top_k = 2,
+                         .columns = 2,
+                         .width = 4,
+                         .tokens_max = 10,
+                         .virtual_tokens_max = 10,
+                         .row_type = EPX_FP32,
+                         .out_type = EPX_FP32,
+                         .row_bytes = 16,
+                         .row_align = 1,
+                         .lanes = 2,
+                         .depth = 2,
+                         .backward = EPX_BACKWARD_KEPT,
+                         .capacity_factor = 1.5,
+                         .sender_factor = 1.25,
+                         .waves = 2,
+                         .overflow = EPX_OVERFLOW_DROP,
+                         .wire = EPX_WIRE_AUTO,
+                         .batch = EPX_BATCH_EXPANDED,
+                         .check = EPX_CHECK_OFF,
+                         .real = owners,
+                         .virt = owners};
+}
+
+static void expect_refused(const epx_shape_t *shape, uint32_t caps, const char *word)
+{
+    char reason[256] = "";
+    int score = ops->probe(shape, caps, reason, sizeof(reason));
+    cr_expect_eq(score, 0, "not refused: %s", word);
+    cr_expect(strstr(reason, word) != NULL, "'%s' does not say '%s'", reason, word);
+}
+
+Test(pooled_sizes, settings_without_meaning_are_refused)
+{
+    char reason[256] = "x";
+    epx_shape_t shape = five_experts();
+    cr_expect_gt(ops->probe(&shape, LOCAL, reason, sizeof(reason)), 0);
+    expect_refused(&shape, EPX_FABRIC_ONE_SIDED_WORDS, "loads and stores");
+
+    shape.accept = EPX_ACCEPT_PREFIX;
+    expect_refused(&shape, LOCAL, "EPX_ACCEPT");
+    shape = five_experts();
+    shape.wire = EPX_WIRE_RANK;
+    expect_refused(&shape, LOCAL, "EPX_WIRE=rank");
+    shape = five_experts();
+    shape.batch = EPX_BATCH_INDEXED;
+    expect_refused(&shape, LOCAL, "EPX_BATCH=indexed");
+    shape = five_experts();
+    shape.columns = 3;
+    expect_refused(&shape, LOCAL, "spill_choices");
+
+    shape = five_experts();
+    shape.wire = EPX_WIRE_ASSIGNMENT;
+    cr_expect_gt(ops->probe(&shape, LOCAL, reason, sizeof(reason)), 0, "%s", reason);
+}
+
+static epx_pooled_dims_t dims_of(const epx_shape_t *shape)
+{
+    epx_pooled_dims_t dims;
+    cr_assert_eq(epx_pooled_dims(shape, &services, &dims), EPX_OK, "%s", text);
+    return dims;
+}
+
+Test(pooled_sizes, dimensions_follow_the_formulas)
+{
+    /* A_max = 20: P(0) = ceil(20*3*1.25 / 10) = 8, P(1) = ceil(20*2*1.25 / 10) = 5, R = ceil(40*1.5 / 10) = 6. */
+    epx_shape_t shape = five_experts();
+    epx_pooled_dims_t dims = dims_of(&shape);
+    cr_expect(dims.home_rows == 13 && dims.slab_rows == 8 && dims.rows_per_expert == 6 && dims.batch_rows == 18);
+    cr_expect(dims.tag_bytes == 2 && dims.header_bytes == 32 && dims.sides == 1 && dims.local_max == 3);
+
+    shape.row_align = 4;
+    dims = dims_of(&shape);
+    cr_expect(dims.rows_per_expert == 8 && dims.batch_rows == 24);
+
+    /* dropless: P = ceil(20/2) = 10 for each destination, R = 2 * 10. */
+    shape = five_experts();
+    shape.dropless = 1;
+    dims = dims_of(&shape);
+    cr_expect(dims.home_rows == 20 && dims.slab_rows == 10 && dims.rows_per_expert == 20);
+}
+
+static epx_sizes_t sizes_of(const epx_shape_t *shape)
+{
+    epx_sizes_t sizes;
+    cr_assert_eq(ops->query(shape, LOCAL, &services, &sizes), EPX_OK, "%s", text);
+    return sizes;
+}
+
+Test(pooled_sizes, what_a_shape_does_without_takes_no_memory)
+{
+    epx_shape_t shape = five_experts();
+    epx_sizes_t plain = sizes_of(&shape);
+    cr_expect(plain.waves == 2 && plain.batch_rows_max == 18 && plain.wire == EPX_WIRE_ASSIGNMENT);
+    cr_expect_eq(plain.plan_bytes % EPX_AREA_ALIGN, 0);
+
+    shape.backward = EPX_BACKWARD_NONE;
+    cr_expect_lt(sizes_of(&shape).segment_bytes, plain.segment_bytes);
+    shape.backward = EPX_BACKWARD_RECOMPUTE;
+    cr_expect_gt(sizes_of(&shape).segment_bytes, plain.segment_bytes);
+    cr_expect_eq(sizes_of(&shape).batch_bytes, 2 * plain.batch_bytes);
+
+    shape = five_experts();
+    shape.batch_in_caller = 1;
+    cr_expect_eq(sizes_of(&shape).batch_bytes, 0);
+    shape = five_experts();
+    shape.out_type = EPX_FP32;
+    int64_t without_acc = sizes_of(&shape).scratch_bytes;
+    shape.row_type = shape.out_type = EPX_BF16;
+    shape.row_bytes = 8;
+    cr_expect_gt(sizes_of(&shape).scratch_bytes, without_acc);
+    /* Twice the slots: all payload is per (lane, slot). */
+    shape = five_experts();
+    shape.depth = 4;
+    cr_expect_eq(sizes_of(&shape).segment_bytes, 2 * plain.segment_bytes);
+}
+
+Test(pooled_sizes, plans_do_not_grow_with_extra_waves)
+{
+    epx_shape_t shape = five_experts();
+    shape.overflow = EPX_OVERFLOW_EXTRA_WAVE;
+    epx_sizes_t sizes = sizes_of(&shape);
+    cr_expect_eq(sizes.waves, 0, "each route decides");
+    cr_expect_eq(sizes.exchange_bytes, 5 * 4, "one rank's counts");
+    int64_t plan_bytes = sizes.plan_bytes;
+    shape.capacity_factor = shape.sender_factor = 0.01; /* P = R = 1: as many waves as it takes */
+    cr_expect_eq(sizes_of(&shape).plan_bytes, plan_bytes);
+}
+
+static void expect_too_large(const epx_shape_t *shape, epx_status_t status)
+{
+    epx_sizes_t sizes;
+    text[0] = '\0';
+    cr_expect_eq(ops->query(shape, LOCAL, &services, &sizes), status, "%s", text);
+    cr_expect(text[0] != '\0');
+}
+
+Test(pooled_sizes, two_to_the_31_rows_are_refused)
+{
+    epx_shape_t shape = five_experts();
+    shape.tokens_max = shape.virtual_tokens_max = INT_MAX / 2;
+    expect_too_large(&shape, EPX_ERR_ARG); /* about 2^31 * 1.25 slots at a sender */
+    shape.sender_factor = 0.5;
+    shape.capacity_factor = 1e300;
+    expect_too_large(&shape, EPX_ERR_ARG);
+    shape = five_experts();
+    shape.capacity_factor = 1e9;
+    expect_too_large(&shape, EPX_ERR_ARG);
+    shape = five_experts();
+    shape.sender_factor = 1e300;
+    expect_too_large(&shape, EPX_ERR_ARG);
+    /* Few rows, each of them huge. */
+    shape = five_experts();
+    shape.width = INT_MAX / 4;
+    shape.row_bytes = 4 * (int64_t)shape.width;
+    shape.lanes = 4096;
+    shape.depth = 1024;
+    shape.tokens_max = shape.virtual_tokens_max = 1 << 20;
+    expect_too_large(&shape, EPX_ERR_NO_MEMORY);
+}
