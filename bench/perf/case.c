@@ -168,7 +168,7 @@ int epx_perf_case_run(epx_perf_case_t *shared, const epx_perf_settings_t *s, con
     if (status != EPX_OK)
         return epx_tool_fail_status(status, "this shape cannot be");
     shared->part = epx_tool_alloc((size_t)s->ranks, sizeof *shared->part);
-    return epx_ranks_run((int32_t)s->ranks, play, shared);
+    return epx_ranks_play((int32_t)s->ranks, play, shared);
 }
 
 void epx_perf_case_free(epx_perf_case_t *shared)

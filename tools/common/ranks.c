@@ -93,7 +93,7 @@ static void start_all(player_t *players, int32_t ranks, int32_t *started_p)
     pthread_attr_destroy(&attributes);
 }
 
-int epx_ranks_run(int32_t ranks, epx_rank_fn fn, void *context)
+int epx_ranks_play(int32_t ranks, epx_rank_fn fn, void *context)
 {
     atomic_int failures = 0;
     int32_t started = 0;

@@ -32,6 +32,6 @@ int epx_rank_check(epx_rank_t *self, epx_status_t status, const char *what);
  * Runs fn on `ranks` threads and waits for all. Returns EPX_EXIT_OK, or, after one line about it on stderr,
  * the code of the rank that failed first; ranks that failed because of it are only counted.
  */
-int epx_ranks_run(int32_t ranks, epx_rank_fn fn, void *context);
+int epx_ranks_play(int32_t ranks, epx_rank_fn fn, void *context);
 
 #endif
