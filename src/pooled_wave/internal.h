@@ -88,6 +88,7 @@ typedef struct epx_pooled_state {
 
 typedef struct epx_pooled {
     epx_transport_t transport;
+    epx_shape_t shape; /* with defaults filled in; what transport.env.shape points to */
     epx_pooled_dims_t dims;
     epx_pooled_map_t map;
     epx_k_pooled_layout_t layout;
@@ -115,6 +116,9 @@ typedef struct epx_pooled_wave {
 } epx_pooled_wave_t;
 
 /* ---- map.c ---- */
+/* The shape with this transport's own defaults where nothing was set: 3 waves, sender factor 1.15. */
+epx_shape_t epx_pooled_shape(const epx_shape_t *asked);
+
 int epx_pooled_probe(const epx_shape_t *shape, uint32_t caps, char *reason, size_t reason_bytes);
 epx_status_t epx_pooled_dims(const epx_shape_t *shape, const epx_services_t *services, epx_pooled_dims_t *dims_p);
 void epx_pooled_map(const epx_shape_t *shape, const epx_pooled_dims_t *dims, epx_pooled_map_t *map_p);

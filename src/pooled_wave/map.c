@@ -6,7 +6,8 @@
 
 #include "transport/accept.h"
 
-enum { AUTO_SCORE = 20 };
+enum { AUTO_SCORE = 20, DEFAULT_WAVES = 3 };
+#define DEFAULT_SENDER_FACTOR 1.15
 #define ROWS_LIMIT ((int64_t)INT32_MAX)
 
 /* ---- whether ---------------------------------------------------------------------------------------------------- */
@@ -236,9 +237,20 @@ void epx_pooled_map(const epx_shape_t *shape, const epx_pooled_dims_t *dims, epx
     map_plan(shape, dims, map_p);
 }
 
-epx_status_t epx_pooled_query(const epx_shape_t *shape, uint32_t caps, const epx_services_t *services,
+epx_shape_t epx_pooled_shape(const epx_shape_t *asked)
+{
+    epx_shape_t shape = *asked;
+    if (shape.waves == 0)
+        shape.waves = DEFAULT_WAVES;
+    if (!(shape.sender_factor > 0))
+        shape.sender_factor = DEFAULT_SENDER_FACTOR;
+    return shape;
+}
+
+epx_status_t epx_pooled_query(const epx_shape_t *asked, uint32_t caps, const epx_services_t *services,
                               epx_sizes_t *sizes_p)
 {
+    const epx_shape_t filled = epx_pooled_shape(asked), *shape = &filled;
     epx_pooled_dims_t dims;
     epx_pooled_map_t map;
     (void)caps; /* probe has refused what has no loads and stores */

@@ -103,10 +103,13 @@ static void describe(epx_pooled_t *pooled)
 }
 
 /* The segment is filled before the group's last agreement, so before any peer can write into it. */
-static epx_status_t pooled_open(const epx_transport_env_t *env, void *memory, epx_transport_t **transport_p)
+static epx_status_t pooled_open(const epx_transport_env_t *asked, void *memory, epx_transport_t **transport_p)
 {
     epx_pooled_t *pooled = memory;
-    pooled->transport = (epx_transport_t){.ops = &epx_transport_pooled_wave, .env = *env};
+    const epx_transport_env_t *env = &pooled->transport.env;
+    pooled->shape = epx_pooled_shape(asked->shape);
+    pooled->transport = (epx_transport_t){.ops = &epx_transport_pooled_wave, .env = *asked};
+    pooled->transport.env.shape = &pooled->shape;
     epx_status_t status = epx_pooled_dims(env->shape, env->services, &pooled->dims);
     if (status != EPX_OK)
         return status;
