@@ -1,0 +1,85 @@
+#!/bin/bash
+# epx-info: what it shows must be what the library does with the environment at hand.
+# shellcheck source=tests/support/shell.sh
+. tests/support/shell.sh
+
+# The common part of every program.
+run epx-info --help && expect_code 0 && expect_quiet
+expect_out '^usage: epx-info \[OPTION...\]' && expect_out '--version' && expect_out 'experts of the layer \(64\)'
+run epx-info --version && expect_code 0 && expect_out '^epx-info [0-9]+\.[0-9]+\.[0-9]+$'
+run epx-info --rnaks 3; expect_code 2
+expect_err '^epx-info: --rnaks is no option: did you mean --ranks\?$'
+run epx-info --ranks 0; expect_code 2
+expect_err '^epx-info: --ranks: .0. is not an integer from 1 to'
+run epx-info stray; expect_code 2
+
+# First what will be used, and why.
+run epx-info && expect_code 0 && expect_quiet
+expect_out '^transport +[a-z_]+ +auto: ' && expect_out '^fabric +local +auto: ' && expect_out '^device +host +auto: '
+for transport in pooled_wave ragged ring; do
+    EPX_TRANSPORT=$transport run epx-info
+    expect_code 0
+    expect_out "^transport +$transport +EPX_TRANSPORT=$transport\$"
+    run epx-info --transport $transport
+    expect_out "^transport +$transport +the program asks for $transport\$"
+done
+# The environment wins over the program.
+EPX_TRANSPORT=ring run epx-info --transport ragged && expect_out '^transport +ring +EPX_TRANSPORT=ring$'
+run epx-info --transport ring --ranks 5 && expect_out '^  5 waves'
+
+# -c: value and origin of each setting.
+EPX_WAVES=5 EPX_RAGGED_WAVES=4 run epx-info -c --transport ragged && expect_code 0
+expect_out '^EPX_WAVES +4 +EPX_RAGGED_WAVES ' && expect_out '^  4 waves'
+expect_out '^EPX_CAPACITY_FACTOR +1.15 +default ' && expect_out '^EPX_TRANSPORT +ragged +program '
+EPX_WAVES=5 EPX_RAGGED_WAVES=4 run epx-info -c --transport pooled_wave && expect_out '^EPX_WAVES +5 +environment '
+run epx-info -c --json && expect_json
+json '{s["variable"] for s in d["settings"]} >= {"EPX_TRANSPORT", "EPX_TIMEOUT_MS", "EPX_CHECK", "EPX_LOG"}'
+json 'all(s["source"] == "default" and s["problem"] is None and s["help"] for s in d["settings"])'
+EPX_WAVE=3 run epx-info -c --json
+json 'd["settings"][-1]["variable"] == "EPX_WAVE" and "EPX_WAVES" in d["settings"][-1]["problem"]'
+# Every wrong value is shown in its place, not only the first.
+EPX_ACCEPT=fiar EPX_WAVES=abc run epx-info -c; expect_code 1
+expect_out '^EPX_ACCEPT +fiar +environment +!! .*did you mean "fair"' && expect_out '^EPX_WAVES +abc +environment +!! '
+expect_err '^epx-info: a group of this shape cannot be opened: EPX_'
+
+# -t, -f: score or reason.
+run epx-info -tf && expect_code 0
+expect_out '^[* ] pooled_wave +[1-9]' && expect_out '^[* ] ring +[1-9]' && expect_out '^\* local +[1-9]'
+expect_out '^  ucx +no +[a-z]' && expect_out '^  nccl +no +[a-z]'
+EPX_OVERFLOW=spill run epx-info -t --json && expect_json
+json '[t["score"] > 0 for t in d["transports"] if t["name"] == "ragged"] == [False]'
+json '["EPX_OVERFLOW" in t["reason"] for t in d["transports"] if t["name"] == "ragged"] == [True]'
+EPX_TRANSPORT=Ragged run epx-info -t; expect_code 1
+expect_err 'EPX_TRANSPORT=Ragged is not one of: .*did you mean "ragged"'
+EPX_FABRIC=ucx run epx-info; expect_code 1
+expect_out '^fabric +none' && expect_out '^device +host'
+EPX_TRANSPORT=/nowhere/lib.so run epx-info; expect_code 1
+expect_err '/nowhere/lib.so'
+run epx-info --experts 4 --top-k 5; expect_code 1
+expect_err 'top_k is 5'
+
+# -m: the items sum up to the total; a named transport is the only column.
+run epx-info -m --json --ranks 3 --experts 7 --top-k 2 --tokens 100 --width 40 && expect_json && expect_code 0
+json 'len(d["memory"]) == 3 and all(m["failure"] is None for m in d["memory"])'
+json 'all(sum(i["bytes"] for i in m["items"]) == m["total_bytes"] > 0 for m in d["memory"])'
+json 'all(sum(i["bytes"] for i in m["items"] if i["device_memory"]) == m["device_bytes"] for m in d["memory"])'
+json 'd["use"]["memory_bytes"] in [m["total_bytes"] for m in d["memory"]]'
+EPX_TRANSPORT=ring run epx-info -m --json
+json '[m["transport"] for m in d["memory"]] == ["ring"]'
+EPX_CAPACITY_FACTOR=dropless run epx-info --json && cp "$out" "$out.dropless"
+run epx-info --json
+json "d['use']['memory_bytes'] < json.load(open('$out.dropless'))['use']['memory_bytes']"
+rm -f "$out.dropless"
+
+# -d, -b: the host is measured, GPU rates are the published ones.
+run epx-info -d -b --json && expect_json
+json '[x["copy_bytes_per_s"] > 1e8 and x["units"] >= 1 for x in d["devices"] if x["name"] == "host"] == [True]'
+json '{p["name"]: p["peak_flops"] for p in d["gpu_peaks"]} == {"GB200": 2.5e15, "H200": 989e12, "H100": 989e12}'
+json 'all(p["reason"] for p in d["build"]) and "openblas" in [p["name"] for p in d["build"]]'
+run epx-info -a && expect_code 0 && expect_out '^openblas +(yes|no)'
+
+# A full disk is not success.
+"$bin/epx-info" > /dev/full 2> "$err"; code=$? last='epx-info > /dev/full'
+expect_code 1
+expect_err 'cannot write the output'
+finish

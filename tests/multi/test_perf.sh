@@ -1,0 +1,76 @@
+#!/bin/bash
+# epx-perf: every operation, pattern and transport once, small, with its own bit-exact check; and what it reports.
+# shellcheck source=tests/support/shell.sh
+. tests/support/shell.sh
+
+run epx-perf --help && expect_code 0 && expect_out 'zipf:s=1' && expect_quiet
+run epx-perf --op throw; expect_code 2
+expect_err '^epx-perf: --op: .throw. is no list of operations'
+run epx-perf --skew hot:fraction=2; expect_code 2
+expect_err 'fraction=2 is no share'
+run epx-perf --sizes 10:1:2; expect_code 2
+run epx-perf --top-k 9 --experts 8; expect_code 2
+expect_err '--top-k 9 is more than --experts 8'
+EPX_TRANSPORT=ring run epx-perf --transport ragged; expect_code 2
+expect_err 'EPX_TRANSPORT=ring is set and wins'
+
+small=(--tokens 48 --width 40 --experts 12 --top-k 3 -i 2 --warmup 1)
+run epx-perf --transport all --op all "${small[@]}" --json && expect_code 0 && expect_quiet && expect_json
+json '[c["transport"] for c in d["cases"]] == ["pooled_wave", "ragged", "ring"] and all(c["checked"] for c in d["cases"])'
+json 'all([o["op"] for o in c["operations"]] == ["memcpy", "route", "dispatch", "combine", "combine_backward",
+      "dispatch_backward"] for c in d["cases"])'
+json 'all(c["routed"] == 2 * 48 * 3 for c in d["cases"])'
+json 'all(c["routed"] == c["kept"] + c["dropped_sender"] + c["dropped_receiver"] for c in d["cases"])'
+json 'all(o["payload_bytes"] == c["kept"] * 80 for c in d["cases"] for o in c["operations"] if "payload_bytes" in o)'
+json 'all(0 < o["seconds"]["min"] <= o["seconds"]["median"] <= o["seconds"]["max"] for c in d["cases"]
+      for o in c["operations"])'
+json 'all(o["share_of_memcpy"] > 0 for c in d["cases"] for o in c["operations"] if "payload_bytes" in o)'
+
+# Remote bytes of the assignment wire are the rows that change ranks, as the program counts them itself.
+run epx-perf --transport ragged --wire assignment "${small[@]}" --json && expect_code 0
+json '[o["remote_bytes"] for o in d["cases"][0]["operations"] if o["op"] == "dispatch"] ==
+      [o["remote_bytes"] for o in d["cases"][0]["operations"] if o["op"] == "memcpy"]'
+# Rows that never leave their rank are payload, and nothing of them is remote.
+run epx-perf --transport ragged --skew self "${small[@]}" --capacity-factor dropless --json && expect_code 0
+json '[(o["remote_bytes"], o["payload_bytes"]) for o in d["cases"][0]["operations"] if o["op"] == "dispatch"] ==
+      [(0, 2 * 48 * 3 * 80)]'
+run epx-perf --transport ragged --wire assignment --skew peer "${small[@]}" --capacity-factor dropless --json
+json '[o["remote_bytes"] for o in d["cases"][0]["operations"] if o["op"] == "dispatch"] == [2 * 48 * 3 * 80]'
+
+for skew in uniform zipf:s=1.2 hot:fraction=0.5,experts=2 one-expert self peer empty-rank; do
+    run epx-perf --transport all --op all --skew "$skew" "${small[@]}" --ranks 3 --json
+    expect_code 0
+    expect_quiet
+    json 'len(d["cases"]) == 3'
+done
+# All to one expert overflows; without capacity nothing is lost.
+run epx-perf --transport ragged --skew one-expert "${small[@]}" --json
+json 'd["cases"][0]["dropped_sender"] > 0'
+run epx-perf --transport all --skew one-expert --capacity-factor dropless "${small[@]}" --json && expect_code 0
+json 'all(c["kept"] == c["routed"] == 2 * 48 * 3 for c in d["cases"])'
+
+for extra in '--wire rank' '--wire rank --batch indexed' '--wire assignment' '--accept waterfill' '--accept fair' '--waves 1'; do
+    # shellcheck disable=SC2086  # words
+    run epx-perf --transport ragged --op all --skew zipf:s=1 "${small[@]}" --ranks 4 $extra
+    expect_code 0
+    expect_out 'every row and sum was right'
+done
+run epx-perf --transport pooled_wave --overflow extra_wave --skew zipf:s=1 "${small[@]}" --json && expect_code 0
+json 'd["cases"][0]["kept"] == d["cases"][0]["routed"]'
+for type in fp32 bf16 fp16; do
+    run epx-perf --transport all --op all --row-type $type --width 5 --tokens 9 --experts 5 --top-k 2 --ranks 3 -i 1
+    expect_code 0
+done
+run epx-perf --transport all --op all --ranks 16 "${small[@]}" -i 1 && expect_code 0
+EPX_CHECK=canary run epx-perf --transport all --op all "${small[@]}" && expect_code 0
+run epx-perf --transport ragged --sizes 0:4:2 "${small[@]}" --json && expect_code 0 && expect_json
+json '[c["tokens"] for c in d["cases"]] == [0, 1, 2, 4]'
+run epx-perf --transport all --latency "${small[@]}" --json && expect_code 0 && expect_json
+json 'd["mode"] == "latency" and all("p99" in o["seconds"] for c in d["cases"] for o in c["operations"])'
+run epx-perf --cold --no-check "${small[@]}" && expect_code 0 && expect_out 'not checked'
+# A shape that cannot be is an error with its reason, and the other transports are measured all the same.
+EPX_POOLED_WAVE_ACCEPT=fair run epx-perf --transport all "${small[@]}" --json; expect_code 1
+expect_json
+expect_err '^epx-perf: .*EPX_ACCEPT'
+json '[c["transport"] for c in d["cases"]] == ["ragged", "ring"]'
+finish
