@@ -1,4 +1,7 @@
-/* Sizes and areas of `ragged`: pure functions of the shape. SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sizes and areas of `ragged`: pure functions of the shape. Fabrics without loads and stores will need a
+ * staging area in the segment, counted here by their capabilities. SPDX-License-Identifier: Apache-2.0
+ */
 #include <inttypes.h>
 #include <stdio.h>
 

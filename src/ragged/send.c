@@ -1,6 +1,9 @@
 /*
  * Rows to the experts and home again, and what is counted for it. Everything that travels is put by
  * kernels->push, run by run. SPDX-License-Identifier: Apache-2.0
+ *
+ * Moving rows needs no count on the host. The statistics do: they are looked up in the plan and the slot,
+ * which are host memory on the only device of this version.
  */
 #include "ragged/internal.h"
 
