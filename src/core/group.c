@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/structs.h"
 
 #define EPX_TEXT_OF(number) #number
 #define EPX_VERSION_TEXT(a, b, c) EPX_TEXT_OF(a) "." EPX_TEXT_OF(b) "." EPX_TEXT_OF(c)
@@ -41,7 +42,7 @@ static void fill_memory(const epx_group_config_t *config, const epx_selection_t 
 epx_status_t epx_group_memory(const epx_group_config_t *config, epx_memory_t *memory_p)
 {
     epx_group_config_t checked;
-    if (memory_p == NULL || memory_p->size != sizeof(epx_memory_t))
+    if (memory_p == NULL || !epx_struct_fits(memory_p, memory_p->size, sizeof(epx_memory_t)))
         return epx_fail(EPX_ERR_ARG, "epx_group_memory: begin the answer with EPX_MEMORY_INIT");
     int32_t ranks = config != NULL && config->ranks > 0 ? config->ranks : 1;
     epx_status_t status = epx_shape_check(config, ranks, &checked);
@@ -56,7 +57,7 @@ epx_status_t epx_group_memory(const epx_group_config_t *config, epx_memory_t *me
     status = epx_select(&checked, 0, ranks, tables, NULL, NULL, selection);
     if (status != EPX_OK)
         goto free_tables;
-    *memory_p = (epx_memory_t)EPX_MEMORY_INIT;
+    *memory_p = (epx_memory_t){.size = memory_p->size};
     fill_memory(&checked, selection, ranks, memory_p);
 free_tables:
     free(selection);
@@ -66,7 +67,7 @@ free_tables:
 
 epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p)
 {
-    if (group == NULL || info_p == NULL || info_p->size != sizeof(epx_group_info_t))
+    if (group == NULL || info_p == NULL || !epx_struct_fits(info_p, info_p->size, sizeof(epx_group_info_t)))
         return epx_fail(EPX_ERR_ARG, "epx_group_info: group must be there, the answer begun with EPX_GROUP_INFO_INIT");
     if (!group->is_open)
         return epx_fail(EPX_ERR_ABORTED, "%s: the group could not be recovered; close it", group->name);
@@ -76,7 +77,7 @@ epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p)
     for (const struct epx_plan *plan = group->plans; plan != NULL; plan = plan->next)
         sent += plan->base.sent_bytes;
     *info_p = (epx_group_info_t){
-        .size = sizeof(*info_p),
+        .size = info_p->size,
         .rank = group->rank,
         .ranks = group->ranks,
         .experts = s->shape.experts,

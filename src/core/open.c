@@ -296,9 +296,15 @@ void epx_group_close(epx_group_h *group_p)
 static epx_status_t next_config(epx_group_t *group, const epx_group_config_t *config, int32_t ranks,
                                 epx_group_config_t *next_p)
 {
-    epx_group_config_t base = config != NULL ? *config : group->config;
-    if (config != NULL && config->size != sizeof(base))
-        return epx_fail(EPX_ERR_ARG, "epx_group_recover: begin the configuration with EPX_GROUP_CONFIG_INIT");
+    /* Checked first: the copy below must not read behind a shorter struct. */
+    epx_group_config_t base = group->config;
+    if (config != NULL) {
+        epx_status_t status = epx_shape_check(config, group->ranks, &base);
+        if (status != EPX_OK)
+            return status;
+        if (config->virtual_ranks == 0)
+            base.virtual_ranks = 0;
+    }
     base.ranks = 0;
     base.allocator = group->config.allocator;
     if (ranks != group->ranks) {

@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "base/fail.h"
+#include "base/structs.h"
 #include "core/group.h"
 #include "transport/common.h"
 
@@ -83,7 +84,7 @@ static epx_transport_t *transport_of(epx_plan_h plan) { return plan->group->tran
 
 static epx_status_t check_batch(epx_plan_h plan, const epx_batch_t *batch, const char *call)
 {
-    if (batch == NULL || batch->size != sizeof(epx_batch_t))
+    if (batch == NULL || !epx_struct_fits(batch, batch->size, sizeof(epx_batch_t)))
         return epx_fail(EPX_ERR_ARG, "%s: begin the batch with EPX_BATCH_INIT", call);
     if (shape_of(plan)->batch_in_caller &&
         (batch->into_rows == NULL || batch->into_start == NULL || batch->into_count == NULL))
@@ -357,7 +358,7 @@ epx_status_t epx_batch_counts(epx_plan_h plan, const epx_batch_t *batch, int64_t
     epx_status_t status = epx_plan_usable(plan, call);
     if (status != EPX_OK)
         return status;
-    if (batch == NULL || batch->size != sizeof(epx_batch_t) || start == NULL || count == NULL)
+    if (batch == NULL || !epx_struct_fits(batch, batch->size, sizeof(epx_batch_t)) || start == NULL || count == NULL)
         return epx_fail(EPX_ERR_ARG, "%s: batch, start and count must be there", call);
     if (batch->expert_start == NULL || batch->expert_count == NULL)
         return epx_fail(EPX_ERR_ARG, "%s: the batch has not been dispatched", call);

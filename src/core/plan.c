@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/structs.h"
 #include "core/group.h"
 #include "transport/common.h"
 
@@ -21,10 +22,11 @@ size_t epx_plan_bytes(epx_group_h group)
     return group != NULL && group->is_open ? (size_t)group->selection.sizes.plan_bytes : 0;
 }
 
-/* The common part of create and attach. */
-static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, const char *call, epx_plan_h *plan_p)
+/* The common part of create and attach; room: where the caller wants the handle. */
+static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, const char *call, const void *room,
+                              epx_plan_h *plan_p)
 {
-    if (group == NULL || plan_p == NULL)
+    if (group == NULL || room == NULL)
         return epx_fail(EPX_ERR_ARG, "%s: group and plan_p must be there", call);
     epx_status_t status = epx_group_check(group);
     if (status != EPX_OK)
@@ -65,7 +67,7 @@ static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, con
 epx_status_t epx_plan_create(epx_group_h group, int32_t lane, void *memory, epx_plan_h *plan_p)
 {
     epx_plan_h plan;
-    epx_status_t status = make_plan(group, lane, memory, "epx_plan_create", &plan);
+    epx_status_t status = make_plan(group, lane, memory, "epx_plan_create", plan_p, &plan);
     if (status != EPX_OK)
         return status;
     *head_of(plan) = (epx_plan_head_t){.magic = EPX_PLAN_MAGIC, .abi = EPX_ABI, .signature = signature_of(group)};
@@ -78,7 +80,7 @@ epx_status_t epx_plan_attach(epx_group_h group, int32_t lane, void *memory, epx_
     epx_plan_h plan;
     if (memory == NULL)
         return epx_fail(EPX_ERR_ARG, "epx_plan_attach: memory is NULL; give the bytes of a routed plan");
-    epx_status_t status = make_plan(group, lane, memory, "epx_plan_attach", &plan);
+    epx_status_t status = make_plan(group, lane, memory, "epx_plan_attach", plan_p, &plan);
     if (status != EPX_OK)
         return status;
     const epx_plan_head_t *head = head_of(plan);
@@ -172,7 +174,7 @@ epx_status_t epx_plan_usable(epx_plan_h plan, const char *call)
 static epx_status_t check_routing(epx_plan_h plan, const epx_routing_t *routing, epx_routing_t *copy_p)
 {
     const epx_shape_t *shape = shape_of(plan);
-    if (routing == NULL || routing->size != sizeof(epx_routing_t))
+    if (routing == NULL || !epx_struct_fits(routing, routing->size, sizeof(epx_routing_t)))
         return epx_fail(EPX_ERR_ARG, "epx_plan_route: begin the routing with EPX_ROUTING_INIT");
     *copy_p = *routing;
     if (copy_p->tokens_device != NULL)
@@ -263,13 +265,13 @@ epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_s
 epx_status_t epx_plan_stats(epx_plan_h plan, epx_plan_stats_t *stats_p, epx_stream_t stream)
 {
     (void)stream;
-    if (plan == NULL || stats_p == NULL || stats_p->size != sizeof(epx_plan_stats_t))
+    if (plan == NULL || stats_p == NULL || !epx_struct_fits(stats_p, stats_p->size, sizeof(epx_plan_stats_t)))
         return epx_fail(EPX_ERR_ARG, "epx_plan_stats: plan must be there, the answer begun with EPX_PLAN_STATS_INIT");
     const epx_plan_head_t *head = head_of(plan);
     if (head->valid != 1)
         return epx_fail(EPX_ERR_ARG, "epx_plan_stats: the plan has no good route to count");
     *stats_p = (epx_plan_stats_t){
-        .size = sizeof(*stats_p),
+        .size = stats_p->size,
         .routed = head->routed,
         .skipped = head->skipped,
         .kept = head->kept,
