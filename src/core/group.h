@@ -40,6 +40,7 @@ struct epx_plan {
     int32_t owns_bytes, is_attached;
     int64_t bytes, handle_bytes;
     epx_pass_t pass;
+    char dead_text[320]; /* why the route failed, for calls on the dead plan */
     epx_tally_t folded;
     struct epx_plan *next, **link;
 };
@@ -106,6 +107,9 @@ void epx_group_detach_plans(epx_group_t *group);
 
 /* Notes an error of a transport or fabric: what ends the group makes it sticky and tells the peers. Returns status. */
 epx_status_t epx_group_note(epx_group_t *group, epx_status_t status);
+
+/* Keeps the last error's text as the reason why the plan is dead. */
+void epx_plan_died(struct epx_plan *plan);
 
 /* EPX_OK while the plan and its group can be used, else the error with its text. `call` names the public call. */
 epx_status_t epx_plan_usable(epx_plan_h plan, const char *call);

@@ -30,8 +30,7 @@ static epx_status_t enter(epx_plan_h plan, int32_t wave, const char *call)
         return epx_fail(EPX_ERR_ARG, "%s: the plan has not been routed", call);
     if (head->valid < 0) {
         epx_lane_resume(&plan->base);
-        return epx_fail((epx_status_t)head->valid, "%s: the plan is dead: its route failed (%s); route it again", call,
-                        epx_status_name((epx_status_t)head->valid));
+        return epx_fail((epx_status_t)head->valid, "%s: the plan is dead, route it again: %s", call, plan->dead_text);
     }
     if (wave < 0 || wave >= plan->base.waves)
         return epx_fail(EPX_ERR_ARG, "%s: wave is %d; the plan has waves 0 to %d", call, wave, plan->base.waves - 1);
@@ -66,8 +65,10 @@ static void end_pass(epx_plan_h plan)
 /* After a transport's error: a dead plan gives its lane up, an ended group is noted. */
 static epx_status_t failed(epx_plan_h plan, epx_status_t status)
 {
-    if (epx_plan_head(&plan->base)->valid < 0)
+    if (epx_plan_head(&plan->base)->valid < 0) {
         end_pass(plan);
+        epx_plan_died(plan);
+    }
     return epx_group_note(plan->group, status);
 }
 

@@ -170,6 +170,11 @@ epx_status_t epx_plan_usable(epx_plan_h plan, const char *call)
 
 /* ---- route ------------------------------------------------------------------------------------------------------ */
 
+void epx_plan_died(struct epx_plan *plan)
+{
+    snprintf(plan->dead_text, sizeof(plan->dead_text), "%.319s", epx_last_error());
+}
+
 /* What the library itself can see to be wrong with a routing; the peers are told of it like of a bad id. */
 static epx_status_t check_routing(epx_plan_h plan, const epx_routing_t *routing, epx_routing_t *copy_p)
 {
@@ -246,11 +251,14 @@ epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_s
         /* The transport has told the peers; the text is still the one of the slip. */
         if (head->valid >= 0)
             head->valid = (int32_t)bad;
-        return epx_fail(bad, "%s", text);
+        epx_fail(bad, "%s", text);
+        epx_plan_died(plan);
+        return bad;
     }
     if (status != EPX_OK) {
         if (head->valid >= 0)
             head->valid = (int32_t)status;
+        epx_plan_died(plan);
         return epx_group_note(plan->group, status);
     }
     head->magic = EPX_PLAN_MAGIC;
