@@ -58,25 +58,6 @@ char *epx_text_of_seconds(char *text, size_t size, double seconds)
     return three_digits(text, size, seconds, units[u]);
 }
 
-uint64_t epx_mix64(uint64_t value)
-{
-    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
-    return value ^ value >> 31;
-}
-
-epx_random_t epx_random_at(uint64_t seed, uint64_t item)
-{
-    return (epx_random_t){
-        epx_mix64(epx_mix64(seed + 0x9e3779b97f4a7c15u) ^ (item * 0xd1342543de82ef95u + 1))};
-}
-
-uint64_t epx_random_next(epx_random_t *random)
-{
-    random->state += 0x9e3779b97f4a7c15u;
-    return epx_mix64(random->state);
-}
-
 double epx_random_unit(epx_random_t *random) { return (double)(epx_random_next(random) >> 11) * 0x1p-53; }
 
 uint32_t epx_random_below(epx_random_t *random, uint32_t n)
