@@ -11,7 +11,8 @@
  * Slots. A chain has two incoming slots on every rank, filled by the left neighbour alone. Data for hop h,
  * 1 .. S-1 (SUMS: S too, a block's sums come home), goes to the slot of h's parity, whatever `depth` is: what
  * a wave in flight needs after its finish is copied to memory of its own (places, weights, rows), so that the
- * slot is free when f(h) ends. SUMS uses the slot of parity 0 for its own block in hop 0.
+ * slot is free when f(h) ends. Hop 0 needs no slot: a block is sent from where the caller has it, and its
+ * first sums are made in the right neighbour's slot.
  *
  * - Who fills: data of hop h+1 is stored, and its word posted, in f(h); of hop 1 already in s(0). The word is
  *   e(h).
@@ -26,8 +27,8 @@
  *   may wait for a slot that an earlier finish of the right neighbour gives back.
  *
  * No deadlock. Whatever a call posts for others to see is posted before a wait that could depend on it. Order
- * events by (position, hop, phase), where the phases are: open the pass, receive from the left, pass on to
- * the right, receive what comes home. Every wait is for an event that is earlier in this order:
+ * events by (position, hop, phase), where the phases are: receive from the left, pass on to the right,
+ * receive what comes home. Every wait is for an event that is earlier in this order:
  *
  * - f(h) receives what the left neighbour passed on in f(h-1), or in s(0);
  * - f(h) passes on after the right neighbour's f(h-1);
@@ -39,19 +40,17 @@
  *
  * No overwriting. A fill of hop h+1 is ordered after the right neighbour's f(h-1) by the acknowledgement;
  * that finish comes after the right neighbour passed hop h-1 on itself. Hop h's data is in the other slot. A
- * word is overwritten only with its slot, so a wait for an equal epoch cannot miss it. Hop 0 of SUMS uses its
- * slot before e(0) is acknowledged, and the first fill of that slot, hop 2, waits for that.
+ * word is overwritten only with its slot, so a wait for an equal epoch cannot miss it.
  *
  * A pass may be left unfinished (its plan was destroyed, or a backward pass dispatched only its first waves
- * again). All ranks leave it at the same position, but a slow left neighbour may still be about to fill a
- * slot of it. So the next pass of that chain begins with a handshake in its first start: everyone tells both
- * neighbours that it has left the old pass (the acknowledgement says that all its slots are free), and waits
- * for both to say so. The value is the lane's epoch before that start: not below any epoch of the old pass,
- * and below all of the new one.
+ * again). All ranks leave it at the same position, so that what was passed on in its last finish is read by
+ * nobody. The next pass may fill those slots as soon as the finishes that were made are acknowledged, and
+ * what a slow left neighbour still passes on for the old pass comes before anything of the new one, with an
+ * epoch that nobody waits for.
  */
 #include "ring/ring.h"
 
-enum { WORD_DATA = 0, WORD_FREE = 2, WORD_LEFT = 3, WORDS = 4 };
+enum { WORD_DATA = 0, WORD_FREE = 2, WORDS = 3 };
 
 int32_t epx_ring_channels(const epx_shape_t *shape) { return shape->lanes * EPX_RING_CHAINS * WORDS; }
 
@@ -94,7 +93,7 @@ static epx_status_t await(epx_ring_step_t *step, int32_t channel, uint64_t epoch
 
 static epx_ring_call_t *calls_of(const epx_plan_base_t *plan)
 {
-    return (epx_ring_call_t *)((epx_ring_plan_t *)plan->state + 1);
+    return ((epx_ring_plan_t *)plan->state)->call;
 }
 
 static uint64_t *epochs_of(const epx_ring_t *ring, const epx_plan_base_t *plan)
@@ -173,18 +172,6 @@ static epx_status_t count_tokens(epx_ring_t *ring, epx_plan_base_t *plan, epx_st
     return status;
 }
 
-/* The handshake after a pass that was left. */
-static epx_status_t leave_old_pass(epx_ring_step_t *step, uint64_t epoch)
-{
-    epx_status_t status = post(step, channel_of(step, WORD_FREE), epoch, step->ring->left);
-    if (status == EPX_OK)
-        status = post(step, channel_of(step, WORD_LEFT), epoch, step->ring->right);
-    if (status == EPX_OK)
-        status = await(step, channel_of(step, WORD_LEFT), epoch, step->ring->left, EPX_WAIT_AT_LEAST);
-    chain_of(step)->need = epoch;
-    return status;
-}
-
 epx_status_t epx_ring_start(epx_ring_step_t *step, epx_transport_t *transport, epx_plan_base_t *plan,
                             epx_move_t move, int32_t wave, epx_stream_t stream)
 {
@@ -193,17 +180,13 @@ epx_status_t epx_ring_start(epx_ring_step_t *step, epx_transport_t *transport, e
     if (status != EPX_OK)
         return status;
     epx_ring_resume(step, transport, plan, move, wave, stream);
-    epx_ring_chain_t *chain = chain_of(step);
-    uint64_t before = plan->lane->epoch;
-    int was_left = chain->started > 0 && chain->finished < step->shape->ranks;
     step->opens = state->next[move] == 0;
     for (int32_t hop = state->next[move]; hop <= wave; hop++)
         epochs_of(step->ring, plan)[(int64_t)move * step->shape->ranks + hop] = epx_lane_advance(plan->lane);
-    state->next[move] = chain->started = wave + 1;
-    if (!step->opens)
-        return EPX_OK;
-    chain->finished = 0;
-    return was_left && step->shape->ranks > 1 ? leave_old_pass(step, before) : EPX_OK;
+    state->next[move] = wave + 1;
+    if (step->opens)
+        chain_of(step)->finished = 0;
+    return EPX_OK;
 }
 
 /* ---- words --------------------------------------------------------------------------------------------------------- */
@@ -232,7 +215,7 @@ epx_status_t epx_ring_done(epx_ring_step_t *step)
     int last = step->wave == step->shape->ranks - 1;
     chain->last = *step->epoch;
     chain->finished = step->wave + 1;
-    /* Hop 1 of the next pass goes where the last odd hop went; in SUMS that is hop S-1 or the way home. */
+    /* Hop 1 of the next pass goes where the last odd hop went; the way home may be one too. */
     if ((step->wave & 1) != 0 || (step->chain == EPX_RING_SUMS && last))
         chain->need = *step->epoch;
     return step->shape->ranks > 1 ? post(step, channel_of(step, WORD_FREE), *step->epoch, step->ring->left)

@@ -46,7 +46,7 @@ static void lay_out_blocks(const epx_shape_t *shape, epx_ring_layout_t *layout)
     layout->sum.bytes = end;
 }
 
-/* A lane's part of the segment. A group of one rank passes nothing on, but adds up in the slot of hop 0. */
+/* A lane's part of the segment. A group of one rank passes nothing on, but adds up in a slot. */
 static void lay_out_segment(const epx_shape_t *shape, epx_ring_layout_t *layout)
 {
     int64_t end = 0;

@@ -56,13 +56,13 @@ static void ring_dump(epx_transport_t *transport, void (*line)(void *context, co
     for (int32_t lane = 0; lane < transport->env.shape->lanes; lane++) {
         for (int32_t c = 0; c < EPX_RING_CHAINS; c++) {
             const epx_ring_chain_t *chain = &ring->lane[lane].chain[c];
-            if (chain->started == 0)
+            if (chain->finished == 0)
                 continue;
             snprintf(text, sizeof(text),
-                     "ring lane %d %s: %d hops started, %d finished of %d; last epoch %" PRIu64
-                     ", left %d, right %d",
-                     lane, names[c], chain->started, chain->finished, transport->env.shape->ranks,
-                     chain->last, ring->left, ring->right);
+                     "ring lane %d %s: %d of %d hops finished, the last with epoch %" PRIu64
+                     "; receives from rank %d, passes on to rank %d",
+                     lane, names[c], chain->finished, transport->env.shape->ranks, chain->last, ring->left,
+                     ring->right);
             line(context, text);
         }
     }

@@ -117,9 +117,9 @@ epx_status_t epx_ring_query(const epx_shape_t *shape, uint32_t fabric_caps, cons
 
 /* Flow control of one chain of one lane; see chain.c. */
 typedef struct epx_ring_chain {
-    int32_t started, finished; /* hops of the chain's last pass: S and S when it is complete */
-    uint64_t last;             /* epoch of the last finished hop of the pass */
-    uint64_t need;             /* the acknowledgement that hop 1 of the next pass needs; 0: none */
+    int32_t finished; /* hops of the chain's last pass */
+    uint64_t last;    /* epoch of the last of them */
+    uint64_t need;    /* the acknowledgement that hop 1 of the next pass needs; 0: none */
 } epx_ring_chain_t;
 
 typedef struct epx_ring_lane {
@@ -140,10 +140,11 @@ typedef struct epx_ring_call {
     const void *data, *aux; /* x and aux, y, dout, or dx_rows */
 } epx_ring_call_t;
 
-/* The handle part of a plan, followed by calls [EPX_MOVES, depth], epochs [EPX_MOVES, S] and tokens [S]. */
+/* The handle part of a plan; behind the calls: epochs [EPX_MOVES, S], tokens [S]. */
 typedef struct epx_ring_plan {
     int32_t counted;         /* 1: tokens have been copied from the plan's bytes */
     int32_t next[EPX_MOVES]; /* the hop that starts next in this pass; 0: the pass has no such call yet */
+    epx_ring_call_t call[];  /* [EPX_MOVES, depth] */
 } epx_ring_plan_t;
 
 int64_t epx_ring_plan_state_bytes(const epx_shape_t *shape);

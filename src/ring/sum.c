@@ -77,24 +77,30 @@ static epx_status_t push_dots(epx_ring_step_t *step, const float *dweight, int64
     return env->kernels->push(&args, step->stream);
 }
 
+/* The dots of this hop beside those that came, at the right neighbour. */
+static epx_status_t pass_dots(epx_ring_step_t *step, float *mine, int64_t next)
+{
+    if (step->wave == 0)
+        return add_dots(step, (float *)(step->ring->right_base + next));
+    epx_status_t status = add_dots(step, mine);
+    return status == EPX_OK ? push_dots(step, mine, next) : status;
+}
+
 /*
  * Adds this rank's rows to the block's sums, in the slot of this hop and in the right neighbour's slot of the
- * next at once, and says so.
+ * next at once (in hop 0, where the sums begin, there alone), and says so.
  */
 static epx_status_t pass_sums(epx_ring_step_t *step)
 {
     const epx_ring_sum_slot_t *slot = &step->ring->layout.sum;
-    char *mine = epx_ring_slot(step, step->wave);
     int64_t at = epx_ring_slot_at(step, step->wave + 1);
-    char *next = step->ring->right_base + at;
+    char *next = step->ring->right_base + at,
+         *mine = step->wave == 0 ? next : epx_ring_slot(step, step->wave);
     epx_status_t status = epx_ring_await_right(step);
     if (status == EPX_OK)
         status = add_rows(step, (float *)(mine + slot->sums), next + slot->sums, EPX_FP32);
-    if (status == EPX_OK && is_backward(step)) {
-        status = add_dots(step, (float *)(mine + slot->dweight));
-        if (status == EPX_OK)
-            status = push_dots(step, (const float *)(mine + slot->dweight), at + slot->dweight);
-    }
+    if (status == EPX_OK && is_backward(step))
+        status = pass_dots(step, (float *)(mine + slot->dweight), at + slot->dweight);
     if (status == EPX_OK && step->shape->check == EPX_CHECK_FULL) {
         epx_k_checksum_t args = {.src = mine + slot->sums,
                                  .stride = sum_bytes(step),
@@ -190,7 +196,7 @@ static epx_status_t finish_sums(epx_ring_step_t *step, void *out, float *dweight
         status = receive_sums(step, step->wave);
     if (step->wave > 0 && status == EPX_OK)
         status = pass_sums(step);
-    if (status == EPX_OK)
+    if (step->wave > 0 && status == EPX_OK)
         status = epx_ring_clear_slot(step, step->wave);
     if (status == EPX_OK && ranks > 1 && step->wave == ranks - 1)
         status = come_home(step, out, dweight);
