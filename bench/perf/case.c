@@ -134,6 +134,8 @@ static int play(epx_rank_t *self)
         rc = epx_rank_check(self, epx_plan_create(player.group, 0, NULL, &player.plan), "plan create");
     if (rc == EPX_EXIT_OK)
         rc = measure(&player);
+    if (rc != EPX_EXIT_OK && self->order == 0)
+        epx_group_abort(player.group, self->error); /* nobody shall wait for the one that failed first */
     epx_plan_destroy(&player.plan);
     epx_group_close(&player.group);
     return rc;
