@@ -221,7 +221,7 @@ static void pass_all_unjudged(const verdict_t *verdict, const char *kind, epx_ca
 static void pass_judged(const epx_judged_t *judged, const char *chosen, const char *why, epx_candidate_fn fn,
                         void *context)
 {
-    char reason[640];
+    char reason[EPX_WHY_BYTES + EPX_CONFIG_TEXT_BYTES];
     const char *missing = judged->score <= 0 ? build_reason(judged->name) : NULL;
     epx_candidate_t candidate = {.name = judged->name, .summary = judged->summary, .score = judged->score};
     candidate.chosen = chosen != NULL && strcmp(judged->name, chosen) == 0;
