@@ -73,4 +73,15 @@ EPX_POOLED_WAVE_ACCEPT=fair run epx-perf --transport all "${small[@]}" --json; e
 expect_json
 expect_err '^epx-perf: .*EPX_ACCEPT'
 json '[c["transport"] for c in d["cases"]] == ["ragged", "ring"]'
+
+# The accept rules alone; sanitizers would need minutes for their 33.5 million assignments.
+run epx-perf --accept-rules --skew empty-rank; expect_code 2
+if [ -z "${SANITIZE:-}" ]; then
+    run epx-perf --accept-rules --skew zipf:s=0.3 --json && expect_code 0 && expect_json
+    json 'len(d["rules"]) == 6 and all(r["kept"] + r["dropped"] == 64 * 524288 for r in d["rules"])'
+    json '{r["rule"]: r["dropped"] for r in d["rules"]}["pooled_wave extra_wave"] == 0'
+    json 'all(r["dropped"] > 0 for r in d["rules"] if "extra_wave" not in r["rule"])'
+    # waterfill and fair share a quota per expert, so they drop as many, only not of the same senders.
+    json 'len({r["dropped"] for r in d["rules"] if r["rule"] in ("ragged waterfill", "ragged fair")}) == 1'
+fi
 finish
