@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "fail.h"
+#include "status.h"
 
 epx_balancer_t epx_balancer_create(const epx_model_t *model, epx_arena_t *arena)
 {
@@ -109,19 +110,14 @@ static void approach(epx_model_t *model, int64_t layer, double share, const epx_
         bias[e] -= (epx_real_t)mean;
 }
 
-static int comm_code(epx_status_t status)
-{
-    return status == EPX_OK ? EPX_TRAIN_OK : epx_train_fail(EPX_TRAIN_FAILED, "%s", epx_last_error());
-}
-
 int epx_balance_update(epx_model_t *model, epx_balancer_t *balancer, epx_balance_t how, double rate,
                        epx_comm_h world)
 {
     int64_t layers = model->config.layers, experts = model->config.experts;
     for (int64_t i = 0; i < layers; i++)
         memcpy(balancer->load + i * experts, model->layer[i].load, (size_t)experts * sizeof *balancer->load);
-    int code =
-        comm_code(epx_comm_allreduce(world, balancer->load, layers * experts, EPX_NUMBER_INT64, EPX_SUM));
+    int code = epx_train_status(
+        epx_comm_allreduce(world, balancer->load, layers * experts, EPX_NUMBER_INT64, EPX_SUM));
     if (code != EPX_TRAIN_OK || model->pass.forced ||
         (how != EPX_BALANCE_QUANTILE && how != EPX_BALANCE_BIAS))
         return code;
@@ -134,8 +130,8 @@ int epx_balance_update(epx_model_t *model, epx_balancer_t *balancer, epx_balance
     }
     for (int64_t i = 0; i < layers; i++)
         quantile_targets(model, i, balancer);
-    code =
-        comm_code(epx_comm_allreduce(world, balancer->target, layers * experts, EPX_NUMBER_DOUBLE, EPX_SUM));
+    code = epx_train_status(
+        epx_comm_allreduce(world, balancer->target, layers * experts, EPX_NUMBER_DOUBLE, EPX_SUM));
     if (code != EPX_TRAIN_OK)
         return code;
     for (int64_t i = 0; i < layers * experts; i++)

@@ -13,17 +13,7 @@
 #include "fail.h"
 #include "hash.h"
 #include "model_fields.h"
-
-/* All ranks go on, or none: the worst code of all of them. */
-static int agree(const epx_ranks_t *ranks, int code, const char *path)
-{
-    int64_t worst = code;
-    if (epx_comm_allreduce(ranks->world, &worst, 1, EPX_NUMBER_INT64, EPX_MAX) != EPX_OK)
-        return epx_train_fail(EPX_TRAIN_FAILED, "%s", epx_last_error());
-    if (code != EPX_TRAIN_OK || worst == EPX_TRAIN_OK)
-        return code;
-    return epx_train_fail((int)worst, "another rank failed with the checkpoint %s: see its message", path);
-}
+#include "status.h"
 
 static int file_error(const char *verb, const char *path)
 {
@@ -167,19 +157,20 @@ int epx_checkpoint_save(const char *path, const epx_ranks_t *ranks, const epx_mo
         code = epx_train_fail(EPX_TRAIN_FAILED, "no memory for the checksums of a checkpoint");
     if (code == EPX_TRAIN_OK && ranks->rank == 0)
         code = create_file(partial, front.header->file_bytes);
-    code = agree(ranks, code, path);
+    code = epx_train_agree(ranks->world, code);
     if (code == EPX_TRAIN_OK) {
         code = write_sections(partial, ranks, model, optimizer, &front, checksums);
-        code = agree(ranks, code, path);
+        code = epx_train_agree(ranks->world, code);
     }
-    if (code == EPX_TRAIN_OK &&
-        epx_comm_allreduce(ranks->world, checksums, sections, EPX_NUMBER_INT64, EPX_SUM) != EPX_OK)
-        code = epx_train_fail(EPX_TRAIN_FAILED, "%s", epx_last_error());
+    if (code == EPX_TRAIN_OK)
+        code = epx_train_status(
+            epx_comm_allreduce(ranks->world, checksums, sections, EPX_NUMBER_INT64, EPX_SUM));
     if (code == EPX_TRAIN_OK) {
         for (int64_t i = 0; i < sections; i++)
             front.section[i].checksum = (uint64_t)checksums[i];
         *hash_p = front.header->checksum = epx_checkpoint_front_checksum(&front);
-        code = agree(ranks, ranks->rank == 0 ? complete_file(path, partial, &front) : EPX_TRAIN_OK, path);
+        code = epx_train_agree(ranks->world,
+                               ranks->rank == 0 ? complete_file(path, partial, &front) : EPX_TRAIN_OK);
     }
     if (code != EPX_TRAIN_OK && ranks->rank == 0)
         unlink(partial);
@@ -322,7 +313,7 @@ int epx_checkpoint_restore(const char *path, const epx_ranks_t *ranks, epx_model
         code = check_agreement(path, &front, model, progress);
     if (code == EPX_TRAIN_OK)
         code = read_sections(file, path, &front, model, optimizer);
-    code = agree(ranks, code, path);
+    code = epx_train_agree(ranks->world, code);
     if (code == EPX_TRAIN_OK) {
         progress->step = front.header->step;
         progress->position = front.header->position;

@@ -5,6 +5,7 @@
 
 #include "exchange.h"
 #include "fail.h"
+#include "status.h"
 
 typedef struct through_epx {
     epx_exchange_t base;
@@ -17,16 +18,6 @@ static through_epx_t *self(epx_exchange_t *exchange) { return (through_epx_t *)e
 
 static epx_plan_h plan_of(epx_exchange_t *exchange, int64_t layer) { return self(exchange)->plan[layer]; }
 
-/* The library has logged or kept what is wrong; it becomes this thread's sentence. */
-static int check(epx_status_t status)
-{
-    if (status == EPX_OK)
-        return EPX_TRAIN_OK;
-    const char *text = epx_last_error();
-    return epx_train_fail(EPX_TRAIN_FAILED, "%s (%s)", *text ? text : epx_status_text(status),
-                          epx_status_name(status));
-}
-
 static int through_route(epx_exchange_t *exchange, int64_t layer, const int32_t *ids,
                          const epx_real_t *weights, int64_t tokens)
 {
@@ -34,7 +25,7 @@ static int through_route(epx_exchange_t *exchange, int64_t layer, const int32_t 
     routing.tokens = tokens;
     routing.ids = ids;
     routing.weights = weights;
-    return check(epx_plan_route(plan_of(exchange, layer), &routing, NULL));
+    return epx_train_status(epx_plan_route(plan_of(exchange, layer), &routing, NULL));
 }
 
 static int64_t through_waves(epx_exchange_t *exchange, int64_t layer)
@@ -58,7 +49,7 @@ static int check_batch(epx_status_t status, const epx_batch_t *batch)
         return epx_train_fail(EPX_TRAIN_USAGE,
                               "the training loop multiplies rows that stand in expert order, and "
                               "EPX_BATCH=indexed hands them over in another: unset it");
-    return check(status);
+    return epx_train_status(status);
 }
 
 static int through_dispatch_rows(epx_exchange_t *exchange, int64_t layer, int64_t wave, const epx_real_t *x,
@@ -71,7 +62,7 @@ static int through_dispatch_rows(epx_exchange_t *exchange, int64_t layer, int64_
 static int through_combine_rows(epx_exchange_t *exchange, int64_t layer, int64_t wave, const epx_real_t *y,
                                 epx_real_t *out)
 {
-    return check(epx_combine(plan_of(exchange, layer), (int32_t)wave, y, out, NULL));
+    return epx_train_status(epx_combine(plan_of(exchange, layer), (int32_t)wave, y, out, NULL));
 }
 
 static int through_combine_rows_backward(epx_exchange_t *exchange, int64_t layer, int64_t wave,
@@ -85,18 +76,20 @@ static int through_combine_rows_backward(epx_exchange_t *exchange, int64_t layer
 static int through_dispatch_rows_backward(epx_exchange_t *exchange, int64_t layer, int64_t wave,
                                           const epx_real_t *dx_rows, epx_real_t *dx, epx_real_t *dweights)
 {
-    return check(epx_dispatch_backward(plan_of(exchange, layer), (int32_t)wave, dx_rows, dx, dweights, NULL));
+    return epx_train_status(
+        epx_dispatch_backward(plan_of(exchange, layer), (int32_t)wave, dx_rows, dx, dweights, NULL));
 }
 
 static int through_stats(epx_exchange_t *exchange, int64_t layer, epx_plan_stats_t *stats)
 {
     *stats = (epx_plan_stats_t)EPX_PLAN_STATS_INIT;
-    return check(epx_plan_stats(plan_of(exchange, layer), stats, NULL));
+    return epx_train_status(epx_plan_stats(plan_of(exchange, layer), stats, NULL));
 }
 
 static int through_sum(epx_exchange_t *exchange, int64_t *counts, int64_t count)
 {
-    return check(epx_comm_allreduce(self(exchange)->world, counts, count, EPX_NUMBER_INT64, EPX_SUM));
+    return epx_train_status(
+        epx_comm_allreduce(self(exchange)->world, counts, count, EPX_NUMBER_INT64, EPX_SUM));
 }
 
 static void through_abort(epx_exchange_t *exchange, const char *reason)
@@ -153,9 +146,9 @@ static int learn(through_epx_t *through, const epx_group_config_t *config)
     epx_group_info_t info = EPX_GROUP_INFO_INIT;
     epx_memory_t memory = EPX_MEMORY_INIT;
     epx_exchange_t *base = &through->base;
-    int code = check(epx_group_info(through->group, &info));
+    int code = epx_train_status(epx_group_info(through->group, &info));
     if (code == EPX_TRAIN_OK)
-        code = check(epx_group_memory(config, &memory));
+        code = epx_train_status(epx_group_memory(config, &memory));
     if (code != EPX_TRAIN_OK)
         return code;
     base->transport = info.transport;
@@ -186,9 +179,9 @@ int epx_exchange_epx(const epx_exchange_shape_t *shape, const epx_group_config_t
     int code =
         through->plan ? EPX_TRAIN_OK : epx_train_fail(EPX_TRAIN_FAILED, "no memory for the list of plans");
     if (code == EPX_TRAIN_OK)
-        code = check(epx_group_open(group_comm, &config, &through->group));
+        code = epx_train_status(epx_group_open(group_comm, &config, &through->group));
     for (int64_t i = 0; code == EPX_TRAIN_OK && i < shape->layers; i++)
-        code = check(epx_plan_create(through->group, 0, NULL, &through->plan[i]));
+        code = epx_train_status(epx_plan_create(through->group, 0, NULL, &through->plan[i]));
     if (code == EPX_TRAIN_OK)
         code = learn(through, &config);
     if (code != EPX_TRAIN_OK) {

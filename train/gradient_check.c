@@ -63,7 +63,7 @@ static int gather_experts(epx_trainer_t *trainer, const epx_tensor_t *tensor, ep
     if (!send)
         return epx_train_fail(EPX_TRAIN_FAILED, "no memory for all experts on one rank");
     memcpy(send, trainer->model->parameter + tensor->offset, (size_t)tensor->count * sizeof *send);
-    int code = epx_trainer_comm_code(
+    int code = epx_train_status(
         epx_comm_allgather(trainer->group_comm, send, send + most, (size_t)most * sizeof *send));
     for (int64_t r = 0; code == EPX_TRAIN_OK && r < ranks; r++) {
         int64_t local = epx_config_local_experts(experts, ranks, r, &first);
@@ -100,13 +100,13 @@ static int fill_batch(epx_trainer_t *trainer, oracle_t *oracle)
     epx_comm_h world = trainer->ranks.world;
     int64_t tokens = trainer->model->tokens, layers = trainer->config->model.layers;
     size_t bytes = (size_t)tokens * sizeof(int32_t);
-    int code = epx_trainer_comm_code(epx_comm_allgather(world, trainer->inputs, oracle->inputs, bytes));
+    int code = epx_train_status(epx_comm_allgather(world, trainer->inputs, oracle->inputs, bytes));
     if (code == EPX_TRAIN_OK)
-        code = epx_trainer_comm_code(epx_comm_allgather(world, trainer->targets, oracle->targets, bytes));
+        code = epx_train_status(epx_comm_allgather(world, trainer->targets, oracle->targets, bytes));
     bytes *= (size_t)trainer->config->model.top_k;
     for (int64_t i = 0; code == EPX_TRAIN_OK && i < layers; i++) {
         int32_t *to = oracle->chosen + i * trainer->ranks.size * tokens * trainer->config->model.top_k;
-        code = epx_trainer_comm_code(epx_comm_allgather(world, trainer->model->layer[i].chosen, to, bytes));
+        code = epx_train_status(epx_comm_allgather(world, trainer->model->layer[i].chosen, to, bytes));
     }
     return code;
 }
@@ -163,7 +163,7 @@ static int join(epx_trainer_t *trainer, epx_gradient_check_t *check)
     epx_gradient_check_t *all = calloc((size_t)trainer->ranks.size, sizeof *all);
     if (!all)
         return epx_train_fail(EPX_TRAIN_FAILED, "no memory for comparing ranks");
-    int code = epx_trainer_comm_code(epx_comm_allgather(trainer->ranks.world, check, all, sizeof *check));
+    int code = epx_train_status(epx_comm_allgather(trainer->ranks.world, check, all, sizeof *check));
     for (int64_t r = 0; code == EPX_TRAIN_OK && r < trainer->ranks.size; r++) {
         int64_t dropped = (r == 0 ? 0 : check->dropped) + all[r].dropped;
         double loss = (r == 0 ? 0 : check->loss) + all[r].loss, oracle_loss = all[r].oracle_loss;

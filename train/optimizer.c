@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fail.h"
+#include "status.h"
 
 epx_optimizer_t epx_optimizer_create(const epx_model_t *model, epx_arena_t *arena)
 {
@@ -14,21 +15,16 @@ epx_optimizer_t epx_optimizer_create(const epx_model_t *model, epx_arena_t *aren
     return optimizer;
 }
 
-static int comm_code(epx_status_t status)
-{
-    return status == EPX_OK ? EPX_TRAIN_OK : epx_train_fail(EPX_TRAIN_FAILED, "%s", epx_last_error());
-}
-
 int epx_gradients_sum(epx_model_t *model, epx_comm_h world, epx_comm_h replicas)
 {
     const epx_params_t *params = &model->params;
     int code = EPX_TRAIN_OK;
     if (epx_comm_size(world) > 1)
-        code =
-            comm_code(epx_comm_allreduce(world, model->gradient, params->dense, EPX_NUMBER_FLOAT, EPX_SUM));
+        code = epx_train_status(
+            epx_comm_allreduce(world, model->gradient, params->dense, EPX_NUMBER_FLOAT, EPX_SUM));
     if (code == EPX_TRAIN_OK && replicas && epx_comm_size(replicas) > 1)
-        code = comm_code(epx_comm_allreduce(replicas, model->gradient + params->dense,
-                                            params->count - params->dense, EPX_NUMBER_FLOAT, EPX_SUM));
+        code = epx_train_status(epx_comm_allreduce(replicas, model->gradient + params->dense,
+                                                   params->count - params->dense, EPX_NUMBER_FLOAT, EPX_SUM));
     return code;
 }
 
@@ -36,7 +32,7 @@ int epx_gradients_norm(const epx_model_t *model, epx_comm_h group, double *norm_
 {
     const epx_params_t *params = &model->params;
     double experts = epx_math_square_sum(params->count - params->dense, model->gradient + params->dense);
-    int code = comm_code(epx_comm_allreduce(group, &experts, 1, EPX_NUMBER_DOUBLE, EPX_SUM));
+    int code = epx_train_status(epx_comm_allreduce(group, &experts, 1, EPX_NUMBER_DOUBLE, EPX_SUM));
     if (code == EPX_TRAIN_OK)
         *norm_p = sqrt(epx_math_square_sum(params->dense, model->gradient) + experts);
     return code;

@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "fail.h"
 #include "math.h"
+#include "status.h"
 
 #define SIDE 384
 #define WINDOW_NS 60000000
@@ -37,8 +38,7 @@ int epx_peak_measure(epx_comm_h world, double *flops_p)
         double rate = status == EPX_OK ? measure_window(a, b, c) : 0;
         if (status == EPX_OK)
             status = epx_comm_allreduce(world, &rate, 1, EPX_NUMBER_DOUBLE, EPX_SUM);
-        if (status != EPX_OK)
-            code = epx_train_fail(EPX_TRAIN_FAILED, "%s", epx_last_error());
+        code = epx_train_status(status);
         best = rate > best ? rate : best;
     }
     epx_arena_free(&arena);

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "math.h"
+#include "status.h"
 #include "train.h"
 
 typedef struct rank {
@@ -14,7 +14,7 @@ typedef struct rank {
     int (*run)(epx_comm_h comm, int64_t rank, void *context);
     void *context;
     int code;
-    int64_t failed_ns; /* when it failed: what comes later is mostly a consequence */
+    int followed; /* 1: it failed because another rank did */
     char error[1024];
 } rank_t;
 
@@ -23,24 +23,21 @@ static void *run_rank(void *argument)
     rank_t *rank = argument;
     rank->code = rank->run(rank->comm, rank->number, rank->context);
     if (rank->code != EPX_TRAIN_OK) {
-        rank->failed_ns = epx_train_clock_ns();
+        rank->followed = epx_train_followed();
         strncpy(rank->error, epx_train_error(), sizeof rank->error - 1);
         epx_comm_abort(rank->comm);
     }
     return NULL;
 }
 
-/* The worst code, and the sentence of the first failure. */
+/* The code and the sentence of the first rank that failed by itself, or else of the first that failed. */
 static int judge(const rank_t *rank, int64_t ranks)
 {
-    int code = EPX_TRAIN_OK;
-    const rank_t *first = NULL;
-    for (int64_t r = 0; r < ranks; r++) {
-        code = rank[r].code > code ? rank[r].code : code;
-        if (rank[r].code != EPX_TRAIN_OK && (!first || rank[r].failed_ns < first->failed_ns))
-            first = &rank[r];
-    }
-    return first ? epx_train_fail(first->code, "%s", first->error) : code;
+    const rank_t *guilty = NULL;
+    for (int64_t r = 0; r < ranks; r++)
+        if (rank[r].code != EPX_TRAIN_OK && (!guilty || (guilty->followed && !rank[r].followed)))
+            guilty = &rank[r];
+    return guilty ? epx_train_fail(guilty->code, "%s", guilty->error) : EPX_TRAIN_OK;
 }
 
 static int run_threads(int64_t ranks, int (*run)(epx_comm_h, int64_t, void *), void *context)
@@ -49,8 +46,8 @@ static int run_threads(int64_t ranks, int (*run)(epx_comm_h, int64_t, void *), v
     epx_comm_h *comms = calloc((size_t)ranks, sizeof *comms);
     int code = rank && comms ? EPX_TRAIN_OK
                              : epx_train_fail(EPX_TRAIN_FAILED, "no memory for %lld ranks", (long long)ranks);
-    if (code == EPX_TRAIN_OK && epx_comm_threads((int32_t)ranks, comms) != EPX_OK)
-        code = epx_train_fail(EPX_TRAIN_FAILED, "%s", epx_last_error());
+    if (code == EPX_TRAIN_OK)
+        code = epx_train_status(epx_comm_threads((int32_t)ranks, comms));
     int64_t started = 0;
     for (; code == EPX_TRAIN_OK && started < ranks; started++) {
         rank[started] = (rank_t){.comm = comms[started], .number = started, .run = run, .context = context};
@@ -76,19 +73,20 @@ int epx_ranks_run(int64_t ranks, int (*run)(epx_comm_h comm, int64_t rank, void 
 {
     epx_comm_h world = NULL;
     epx_math_gemm_setup();
-    if (epx_comm_world(&world) != EPX_OK)
-        return epx_train_fail(EPX_TRAIN_FAILED, "%s", epx_last_error());
+    int code = epx_train_status(epx_comm_world(&world));
+    if (code != EPX_TRAIN_OK)
+        return code;
     int64_t size = epx_comm_size(world);
     if (size == 1) {
         epx_comm_destroy(&world);
         return run_threads(ranks, run, context);
     }
     rank_t rank = {.comm = world, .number = epx_comm_rank(world), .run = run, .context = context};
-    int code = size == ranks ? EPX_TRAIN_OK
-                             : epx_train_fail(EPX_TRAIN_USAGE,
-                                              "%lld ranks are asked for and the launcher started %lld: "
-                                              "make them agree",
-                                              (long long)ranks, (long long)size);
+    code = size == ranks ? EPX_TRAIN_OK
+                         : epx_train_fail(EPX_TRAIN_USAGE,
+                                          "%lld ranks are asked for and the launcher started %lld: "
+                                          "make them agree",
+                                          (long long)ranks, (long long)size);
     if (code == EPX_TRAIN_OK) {
         run_rank(&rank);
         code = judge(&rank, 1);

@@ -85,7 +85,7 @@ struct epx_model *epx_trainer_model(epx_trainer_t *trainer);
 
 /* Runs `run(comm, rank, context)` for each of `ranks` ranks, as threads of this process, or, where a launcher
  * has started several processes, once here for this process. A rank that fails makes the others give up.
- * Returns the worst code, and leaves the sentence of the rank that failed first in epx_train_error(). */
+ * Returns the code of the rank that failed by itself, its sentence in epx_train_error(). */
 int epx_ranks_run(int64_t ranks, int (*run)(epx_comm_h comm, int64_t rank, void *context), void *context);
 
 #endif

@@ -8,11 +8,6 @@
 #include "clock.h"
 #include "peak.h"
 
-int epx_trainer_comm_code(epx_status_t status)
-{
-    return status == EPX_OK ? EPX_TRAIN_OK : epx_train_fail(EPX_TRAIN_FAILED, "%s", epx_last_error());
-}
-
 /* ---- life ------------------------------------------------------------------------------------------------------------ */
 
 static int split_ranks(epx_trainer_t *trainer, epx_comm_h world)
@@ -29,10 +24,10 @@ static int split_ranks(epx_trainer_t *trainer, epx_comm_h world)
                               (long long)config->ep, (long long)config->replicas, (long long)ranks->size);
     ranks->replica = ranks->rank / config->ep;
     ranks->group = ranks->rank % config->ep;
-    int code = epx_trainer_comm_code(
+    int code = epx_train_status(
         epx_comm_split(world, (int32_t)ranks->replica, (int32_t)ranks->group, &trainer->group_comm));
     if (code == EPX_TRAIN_OK)
-        code = epx_trainer_comm_code(
+        code = epx_train_status(
             epx_comm_split(world, (int32_t)ranks->group, (int32_t)ranks->replica, &trainer->replica_comm));
     return code;
 }
@@ -74,16 +69,6 @@ static int create_model(epx_trainer_t *trainer)
     return arena->failed ? EPX_TRAIN_FAILED : EPX_TRAIN_OK;
 }
 
-/* All ranks have come so far, or none goes on. */
-static int agree_code(epx_trainer_t *trainer, int code)
-{
-    int64_t worst = code;
-    int agreed = epx_trainer_agree(trainer, &worst);
-    if (code != EPX_TRAIN_OK || agreed != EPX_TRAIN_OK)
-        return code != EPX_TRAIN_OK ? code : agreed;
-    return worst == EPX_TRAIN_OK ? code : epx_train_fail((int)worst, "another rank failed: see its message");
-}
-
 int epx_trainer_create(const epx_train_config_t *config, epx_comm_h world, epx_trainer_t **trainer_p)
 {
     int code = epx_config_check(config);
@@ -101,7 +86,7 @@ int epx_trainer_create(const epx_train_config_t *config, epx_comm_h world, epx_t
             code = create_model(trainer);
         if (code == EPX_TRAIN_OK)
             code = epx_trainer_open_routing(trainer);
-        code = agree_code(trainer, code);
+        code = epx_train_agree(world, code);
     }
     if (code == EPX_TRAIN_OK && trainer->peak_flops <= 0)
         code = epx_peak_measure(world, &trainer->peak_flops);
@@ -284,8 +269,8 @@ int epx_trainer_evaluate(epx_trainer_t *trainer, double *loss_p)
         sum += loss;
     }
     if (code == EPX_TRAIN_OK)
-        code = epx_trainer_comm_code(
-            epx_comm_allreduce(trainer->ranks.world, &sum, 1, EPX_NUMBER_DOUBLE, EPX_SUM));
+        code =
+            epx_train_status(epx_comm_allreduce(trainer->ranks.world, &sum, 1, EPX_NUMBER_DOUBLE, EPX_SUM));
     if (code == EPX_TRAIN_OK)
         *loss_p = sum / (double)(count * sequence);
     return give_up(trainer, code);
@@ -308,8 +293,7 @@ epx_model_t *epx_trainer_model(epx_trainer_t *trainer) { return trainer->model; 
 
 int epx_trainer_agree(epx_trainer_t *trainer, int64_t *value)
 {
-    return epx_trainer_comm_code(
-        epx_comm_allreduce(trainer->ranks.world, value, 1, EPX_NUMBER_INT64, EPX_MAX));
+    return epx_train_status(epx_comm_allreduce(trainer->ranks.world, value, 1, EPX_NUMBER_INT64, EPX_MAX));
 }
 
 int epx_trainer_save(epx_trainer_t *trainer, const char *path, uint64_t *hash_p)

@@ -10,6 +10,7 @@
 #include "model.h"
 #include "optimizer.h"
 #include "routing_file.h"
+#include "status.h"
 #include "train.h"
 
 struct epx_trainer {
@@ -34,9 +35,6 @@ struct epx_trainer {
     int32_t *record;                 /* [layers, tokens, top_k] of this rank, or NULL */
     int32_t *all_records;            /* [ranks] of these, then in the file's order; on every rank */
 };
-
-/* The code of a status, with the library's sentence. */
-int epx_trainer_comm_code(epx_status_t status);
 
 /* Writes the sequences of this rank's share of step `step_ahead` from now, inputs and targets. */
 void epx_trainer_read_batch(epx_trainer_t *trainer);

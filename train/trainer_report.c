@@ -131,10 +131,10 @@ int epx_trainer_report(epx_trainer_t *trainer, const epx_step_times_t *times, ep
     int code =
         told ? collect_stats(trainer, &mine) : epx_train_fail(EPX_TRAIN_FAILED, "no memory for a report");
     if (code == EPX_TRAIN_OK)
-        code = epx_trainer_comm_code(epx_comm_allreduce(world, trainer->layer, model->config.layers * COUNTS,
-                                                        EPX_NUMBER_INT64, EPX_SUM));
+        code = epx_train_status(epx_comm_allreduce(world, trainer->layer, model->config.layers * COUNTS,
+                                                   EPX_NUMBER_INT64, EPX_SUM));
     if (code == EPX_TRAIN_OK)
-        code = epx_trainer_comm_code(epx_comm_allgather(world, &mine, told, sizeof mine));
+        code = epx_train_status(epx_comm_allgather(world, &mine, told, sizeof mine));
     if (code == EPX_TRAIN_OK) {
         add_layers(trainer, &metrics->total);
         add_told(trainer, told, metrics);

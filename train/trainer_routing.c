@@ -120,7 +120,7 @@ int epx_trainer_record(epx_trainer_t *trainer, int64_t step)
         memcpy(trainer->record + i * each, trainer->model->layer[i].chosen,
                (size_t)each * sizeof *trainer->record);
     size_t bytes = (size_t)(layers * each) * sizeof *trainer->record;
-    int code = epx_trainer_comm_code(
+    int code = epx_train_status(
         epx_comm_allgather(trainer->ranks.world, trainer->record, trainer->all_records, bytes));
     if (code != EPX_TRAIN_OK || !trainer->recording)
         return code;
@@ -141,8 +141,8 @@ int epx_trainer_routing_digest(epx_trainer_t *trainer, uint64_t *digest_p)
         return epx_train_fail(EPX_TRAIN_FAILED, "no memory for a digest");
     for (int64_t i = 0; i < layers; i++)
         memcpy(loads + i * experts, trainer->model->layer[i].load, (size_t)experts * sizeof *loads);
-    int code = epx_trainer_comm_code(
-        epx_comm_allgather(trainer->ranks.world, loads, loads + layers * experts, bytes));
+    int code =
+        epx_train_status(epx_comm_allgather(trainer->ranks.world, loads, loads + layers * experts, bytes));
     if (code == EPX_TRAIN_OK)
         *digest_p = epx_hash(EPX_HASH_INIT, loads + layers * experts, all);
     free(loads);

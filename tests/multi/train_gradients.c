@@ -85,7 +85,7 @@ static int run_rank(epx_comm_h comm, int64_t rank, void *context)
     return code;
 }
 
-ParameterizedTestParameters(train_multi, gradients_agree_with_dense_oracle)
+ParameterizedTestParameters(train_gradients, gradients_agree_with_dense_oracle)
 {
     static variant_t variants[128];
     static const char *const transports[] = {"ragged", "pooled_wave", "ring"};
@@ -111,7 +111,7 @@ ParameterizedTestParameters(train_multi, gradients_agree_with_dense_oracle)
     return cr_make_param_array(variant_t, variants, count);
 }
 
-ParameterizedTest(variant_t *variant, train_multi, gradients_agree_with_dense_oracle)
+ParameterizedTest(variant_t *variant, train_gradients, gradients_agree_with_dense_oracle)
 {
     epx_train_config_t config = config_of(variant);
     int code = epx_ranks_run(config.ep * config.replicas, run_rank, &config);

@@ -133,7 +133,7 @@ static int64_t rows_of(const epx_model_t *model, int64_t layer, int64_t expert)
     return model->layer[layer].wave[0].in.count[expert];
 }
 
-ParameterizedTestParameters(train_gradients, agree_with_differences)
+ParameterizedTestParameters(gradients, agree_with_differences)
 {
     static variant_t variants[] = {
         {"plain", 0, 0, 0, 0, 2, 0, 0, 0, 0},          {"latent", 4, 1, 1, 3, 2, 0, 0, 0, 0},
@@ -144,7 +144,7 @@ ParameterizedTestParameters(train_gradients, agree_with_differences)
     return cr_make_param_array(variant_t, variants, sizeof variants / sizeof *variants);
 }
 
-ParameterizedTest(variant_t *variant, train_gradients, agree_with_differences)
+ParameterizedTest(variant_t *variant, gradients, agree_with_differences)
 {
     bench_t bench = {0};
     set_up(variant, &bench);

@@ -1,0 +1,83 @@
+#!/bin/bash
+# epx-train from outside: options, exit codes, JSON lines, signals, checkpoints.
+# shellcheck source=tests/support/shell.sh
+. tests/support/shell.sh
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder" "$out" "$err"' EXIT
+small=(--layers 2 --width 32 --heads 4 --head-width 8 --sequence 32 --experts 8 --top-k 2 --expert-width 16
+    --latent 16 --shared-width 16 --batch 2 --warmup 2 --peak-flops 1e11)
+keys='step loss tokens step_ms tokens_per_s mfu mfu_executed mfu_causal drop_fraction sender_drop_fraction
+receiver_drop_fraction grad_norm gate_norm router_norm peak_bytes host_rss_bytes transport fabric wait_ms_max
+wait_peer load_max_over_mean'
+
+# lines EXPRESSION: a Python expression over the list d of the JSON lines in stdout must be true.
+lines() {
+    checks=$((checks + 1))
+    command -v python3 > /dev/null || return 0
+    python3 -c 'import json, sys; d = [json.loads(l) for l in sys.stdin]; sys.exit(not eval("(" + sys.argv[1] + ")"))' "$1" \
+        < "$out" 2>> "$err" || wrong "not true of the JSON lines: $1"
+}
+
+# field NUMBER_OF_LINE NAME: a field of a JSON line.
+losses() { sed -n 's/.*"loss": \([^,]*\),.*/\1/p' "$out"; }
+
+run epx-train --help && expect_code 0 && expect_out '--virtual-ep' && expect_out 'tiny, d512' && expect_quiet
+run epx-train --version && expect_code 0 && expect_out '^epx-train [0-9]+\.[0-9]+'
+run epx-train --no-such-option; expect_code 2; expect_err '^epx-train: .*--no-such-option.*: see --help$'
+run epx-train --ranks 3 --virtual-ep 4; expect_code 2; expect_err '^epx-train: --virtual-ep 4'
+run epx-train --data "$folder/none"; expect_code 2; expect_err "^epx-train: cannot read the text $folder/none"
+run epx-train --restore "$folder/none" "${small[@]}"; expect_code 2; expect_err '^epx-train: cannot read the checkpoint'
+EPX_TRANSPORT=nonsense run epx-train "${small[@]}" --steps 1; expect_code 1; expect_err '^epx-train: .*nonsense.*ragged'
+
+run epx-train "${small[@]}" --ranks 3 --steps 5 --json
+expect_code 0
+lines "len(d) == 5 and [m['step'] for m in d] == list(range(5))"
+lines "all(list(m)[:21] == '''$keys'''.split() for m in d)"
+lines "all(len(m) == 21 for m in d[:-1]) and d[-1]['bigram_loss'] > 1 and d[-1]['validation_loss'] > 1"
+lines "all(m['tokens'] == 3 * 2 * 32 and 0 < m['mfu_executed'] <= m['mfu'] and m['peak_bytes'] > 0 for m in d)"
+losses > "$folder/first"
+run epx-train "${small[@]}" --ranks 3 --steps 5 --json --metrics "$folder/metrics"
+losses | cmp -s - "$folder/first"; code=$?; expect_code 0 # the same again, bit by bit
+cut -d, -f1,2 "$folder/metrics" > "$folder/a"; cut -d, -f1,2 "$out" | cmp -s - "$folder/a"; code=$?; expect_code 0
+
+# A checkpoint in the middle, restored over other ranks: text goes on where it stopped.
+run epx-train "${small[@]}" --ranks 2 --steps 6 --save-every 3 --checkpoint "$folder/checkpoint"
+expect_code 0; expect_out "^checkpoint $folder/checkpoint: after 3 steps, hash [0-9a-f]{16}$"
+expect_out "^checkpoint $folder/checkpoint: after 6 steps"; expect_out 'validation loss [0-9.]+  \(bigram model: [0-9.]+\)'
+run epx-train "${small[@]}" --ep 1 --replicas 4 --steps 7 --restore "$folder/checkpoint" --json
+expect_code 0; lines "len(d) == 1 and d[0]['step'] == 6"; expect_err '^restored .*: 6 steps done, hash'
+head -c 5000 "$folder/checkpoint" > "$folder/cut"
+run epx-train "${small[@]}" --restore "$folder/cut"; expect_code 2; expect_err 'cut'
+run epx-train "${small[@]}" --restore "$0"; expect_code 2; expect_err 'is no checkpoint of epx-train'
+
+# Signals: SIGUSR1 writes and goes on, SIGTERM writes and stops with 0.
+rm -f "$folder/checkpoint"
+"$bin/epx-train" "${small[@]}" --ranks 2 --steps 1000000 --checkpoint "$folder/checkpoint" > "$out" 2> "$err" &
+program=$!
+last='epx-train with signals'
+sleep 1
+kill -USR1 $program
+for _ in $(seq 100); do [ -s "$folder/checkpoint" ] && break; sleep 0.1; done
+[ -s "$folder/checkpoint" ]; code=$?; expect_code 0
+kill -0 $program; code=$?; expect_code 0
+kill -TERM $program
+wait $program; code=$?; expect_code 0
+expect_err 'by a signal after [0-9]+ steps: checkpoint written, going on'
+expect_err 'by a signal after [0-9]+ steps: checkpoint written, stopped'
+run epx-train "${small[@]}" --ranks 2 --steps 1 --restore "$folder/checkpoint"; expect_code 0
+
+# Recorded routing and its replay.
+run epx-train "${small[@]}" --ranks 2 --steps 4 --balance none --record-routing "$folder/routing" --record-steps 0:4 --json
+expect_code 0; losses > "$folder/first"
+run epx-train "${small[@]}" --ranks 2 --steps 4 --balance none --routing "$folder/routing" --json
+expect_code 0; losses | cmp -s - "$folder/first"; code=$?; expect_code 0
+printf 'epx-routing-text 1 ranks=2 experts=8 top_k=2\n0 1 2\n0 1 3\n1 1 -1\n' > "$folder/text"
+run epx-train "${small[@]}" --ranks 2 --steps 1 --routing "$folder/text" --json
+expect_code 0; lines "d[0]['load_max_over_mean'] > 4"
+run epx-train "${small[@]}" --ranks 3 --steps 1 --routing "$folder/text"; expect_code 2; expect_err '2 ranks and this run has 3'
+
+run epx-train "${small[@]}" --ranks 2 --steps 3 --virtual-ep 8 --drop 0.5 --json
+expect_code 0; lines "all(0.4 < m['drop_fraction'] for m in d)"
+
+finish

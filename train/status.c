@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "status.h"
+
+#include "fail.h"
+
+int epx_train_status(epx_status_t status)
+{
+    if (status == EPX_OK)
+        return EPX_TRAIN_OK;
+    const char *text = epx_last_error();
+    if (status == EPX_ERR_PEER || status == EPX_ERR_ABORTED)
+        return epx_train_follow(EPX_TRAIN_FAILED, "%s (%s)", text, epx_status_name(status));
+    return epx_train_fail(EPX_TRAIN_FAILED, "%s (%s)", *text ? text : epx_status_text(status),
+                          epx_status_name(status));
+}
+
+int epx_train_agree(epx_comm_h world, int code)
+{
+    int64_t worst = code;
+    int reached = epx_train_status(epx_comm_allreduce(world, &worst, 1, EPX_NUMBER_INT64, EPX_MAX));
+    if (code != EPX_TRAIN_OK || reached != EPX_TRAIN_OK)
+        return code != EPX_TRAIN_OK ? code : reached;
+    if (worst == EPX_TRAIN_OK)
+        return EPX_TRAIN_OK;
+    return epx_train_follow((int)worst, "another rank failed: see its message");
+}

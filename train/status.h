@@ -1,0 +1,15 @@
+/* From the library's statuses to this program's codes. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_TRAIN_STATUS_H
+#define EPX_TRAIN_STATUS_H
+
+#include <epx/comm.h>
+
+/* EPX_TRAIN_OK, or EPX_TRAIN_FAILED with the library's sentence. What another rank has caused is marked as a
+ * consequence (fail.h). */
+int epx_train_status(epx_status_t status);
+
+/* The worst code of all ranks, so that all go on or none does. A rank that was well itself fails as a
+ * consequence. Collective. */
+int epx_train_agree(epx_comm_h world, int code);
+
+#endif
