@@ -43,6 +43,8 @@ typedef struct epx_exchange_ops {
     int (*stats)(epx_exchange_t *exchange, int64_t layer, epx_plan_stats_t *stats);
     /* Sums counts over all ranks of the job, replicas included. */
     int (*sum)(epx_exchange_t *exchange, int64_t *counts, int64_t count);
+    /* Of the open group. EPX_TRAIN_FAILED where there is none (dense). Not collective. */
+    int (*info)(epx_exchange_t *exchange, epx_group_info_t *info_p);
     /* Makes peers that wait for this rank give up; `reason` is what they are told. Not collective. */
     void (*abort)(epx_exchange_t *exchange, const char *reason);
     void (*destroy)(epx_exchange_t *exchange);

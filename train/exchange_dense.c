@@ -146,6 +146,13 @@ static int dense_sum(epx_exchange_t *exchange, int64_t *counts, int64_t count)
     return EPX_TRAIN_OK;
 }
 
+static int dense_info(epx_exchange_t *exchange, epx_group_info_t *info_p)
+{
+    (void)exchange;
+    (void)info_p;
+    return epx_train_fail(EPX_TRAIN_FAILED, "a dense model has no group");
+}
+
 static void dense_abort(epx_exchange_t *exchange, const char *reason)
 {
     (void)exchange;
@@ -168,6 +175,7 @@ static const epx_exchange_ops_t dense_ops = {
     .dispatch_backward = dense_dispatch_backward,
     .stats = dense_stats,
     .sum = dense_sum,
+    .info = dense_info,
     .abort = dense_abort,
     .destroy = dense_destroy,
 };

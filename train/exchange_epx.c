@@ -92,6 +92,12 @@ static int through_sum(epx_exchange_t *exchange, int64_t *counts, int64_t count)
         epx_comm_allreduce(self(exchange)->world, counts, count, EPX_NUMBER_INT64, EPX_SUM));
 }
 
+static int through_info(epx_exchange_t *exchange, epx_group_info_t *info_p)
+{
+    *info_p = (epx_group_info_t)EPX_GROUP_INFO_INIT;
+    return epx_train_status(epx_group_info(self(exchange)->group, info_p));
+}
+
 static void through_abort(epx_exchange_t *exchange, const char *reason)
 {
     epx_group_abort(self(exchange)->group, reason);
@@ -116,6 +122,7 @@ static const epx_exchange_ops_t through_ops = {
     .dispatch_backward = through_dispatch_rows_backward,
     .stats = through_stats,
     .sum = through_sum,
+    .info = through_info,
     .abort = through_abort,
     .destroy = through_destroy,
 };

@@ -31,6 +31,15 @@ int epx_trainer_open_group(epx_trainer_t *trainer, const epx_group_config_t *set
 /* Closes the group and frees what depends on it. Not collective. */
 void epx_trainer_close_group(epx_trainer_t *trainer);
 
+/* What the open group became. Not collective. */
+int epx_trainer_group_info(const epx_trainer_t *trainer, epx_group_info_t *info_p);
+
+/* Bytes of this rank: model, optimizer, activations, and the open group. Not collective. */
+int64_t epx_trainer_bytes(const epx_trainer_t *trainer);
+
+/* Moves on in the text by as much as `steps` steps of all ranks read, without training. Not collective. */
+void epx_trainer_skip(epx_trainer_t *trainer, int64_t steps);
+
 /* One training step. metrics_p, on every rank the same except times: filled, evaluated = 0. Collective. */
 int epx_trainer_step(epx_trainer_t *trainer, epx_metrics_t *metrics_p);
 

@@ -283,6 +283,17 @@ int epx_trainer_bigram(const epx_trainer_t *trainer, double *loss_p)
 
 /* ---- small ones ------------------------------------------------------------------------------------------------------ */
 
+int epx_trainer_group_info(const epx_trainer_t *trainer, epx_group_info_t *info_p)
+{
+    int code = need_group(trainer);
+    return code == EPX_TRAIN_OK ? trainer->exchange->ops->info(trainer->exchange, info_p) : code;
+}
+
+void epx_trainer_skip(epx_trainer_t *trainer, int64_t steps)
+{
+    trainer->progress.position += steps * trainer->ranks.size * trainer->model->tokens;
+}
+
 int64_t epx_trainer_steps_done(const epx_trainer_t *trainer) { return trainer->progress.step; }
 
 void epx_trainer_set_peak(epx_trainer_t *trainer, double peak_flops) { trainer->peak_flops = peak_flops; }

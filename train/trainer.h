@@ -42,9 +42,6 @@ void epx_trainer_read_batch(epx_trainer_t *trainer);
 /* The pass of the next training step. (trainer.c) */
 epx_pass_t epx_trainer_pass(epx_trainer_t *trainer);
 
-/* Memory of this rank in all. */
-int64_t epx_trainer_bytes(const epx_trainer_t *trainer);
-
 /* Forced and recorded routing. (trainer_routing.c) open: after the model is there. */
 int epx_trainer_open_routing(epx_trainer_t *trainer);
 int epx_trainer_record(epx_trainer_t *trainer, int64_t step);
