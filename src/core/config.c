@@ -340,28 +340,42 @@ static int is_known(const char *name, const char *transport)
     return 0;
 }
 
-/* The plain variable nearest to an unknown one; static text. */
-static const char *nearest_variable(const char *name)
+/* The variable nearest to an unknown one, into text: a known prefix stays, the rest is compared with the rows. 0: none. */
+static int nearest_variable(const char *name, const char *transport, char *text, size_t bytes)
 {
     const char *words[ROWS + 1] = {NULL};
+    char prefix[WORD_MAX + 8] = "EPX_", upper[WORD_MAX];
     for (int32_t i = 0; i < ROWS; i++)
         words[i] = rows[i].name;
-    return epx_nearest(name + 4, words, ROWS);
+    for (int32_t t = 0; t <= epx_registry_count(); t++) {
+        char candidate[WORD_MAX + 8];
+        const char *word = t < epx_registry_count() ? epx_registry_at(t)->name : transport;
+        if (word == NULL)
+            continue;
+        upper_case(upper, sizeof(upper), word);
+        snprintf(candidate, sizeof(candidate), "EPX_%s_", upper);
+        if (strncmp(name, candidate, strlen(candidate)) == 0)
+            snprintf(prefix, sizeof(prefix), "%s", candidate);
+    }
+    const char *word = epx_nearest(name + strlen(prefix), words, ROWS);
+    if (word == NULL)
+        return 0;
+    snprintf(text, bytes, "%s%s", prefix, word);
+    return 1;
 }
 
 void epx_config_unknown(const char *transport, epx_unknown_fn fn, void *context)
 {
     for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
-        char name[96], nearest[96];
+        char name[96], nearest[128];
         const char *equal = strchr(*entry, '=');
         if (strncmp(*entry, "EPX_", 4) != 0 || equal == NULL || (size_t)(equal - *entry) >= sizeof(name))
             continue;
         snprintf(name, sizeof(name), "%.*s", (int)(equal - *entry), *entry);
         if (is_known(name, transport))
             continue;
-        const char *word = nearest_variable(name);
-        snprintf(nearest, sizeof(nearest), "EPX_%s", word != NULL ? word : "");
-        fn(context, name, word != NULL ? nearest : NULL);
+        int found = nearest_variable(name, transport, nearest, sizeof(nearest));
+        fn(context, name, found ? nearest : NULL);
     }
 }
 
