@@ -68,12 +68,16 @@ epx_status_t epx_ring_check_slot(epx_ring_step_t *step, int32_t hop, int64_t row
     if (step->shape->check == EPX_CHECK_FULL) {
         status = verify(step, hop, rows, stride, checksum);
         if (status == EPX_OK)
-            status = slot_error(step, hop, "has a wrong checksum: the exchange corrupted it");
+            status = slot_error(
+                step, hop,
+                "has a wrong checksum: the exchange corrupted it; epx_group_recover makes the group usable");
     }
     if (status == EPX_OK && has_canaries(step) && step->chain == EPX_RING_SUMS) {
         status = find_poison_in_slot(step, hop, rows, stride);
         if (status == EPX_OK)
-            status = slot_error(step, hop, "was not written: the exchange left it out");
+            status = slot_error(
+                step, hop,
+                "was not written: the exchange left it out; epx_group_recover makes the group usable");
     }
     return status;
 }
@@ -90,7 +94,7 @@ static epx_status_t row_error(epx_ring_step_t *step, const char *culprit)
     return env->services->fail(
         EPX_ERR_CORRUPT,
         "%s: rank %d, %s, wave %d: row %" PRId64 " (expert %d), a token of rank %d, was not written: "
-        "%s left it out",
+        "%s left it out; mend it, then epx_group_recover",
         env->group_name, step->shape->rank, epx_move_name(step->move), step->wave, found[0],
         owners->expert[owners->first[step->shape->rank] + found[1]], step->block, culprit);
 }

@@ -203,7 +203,7 @@ static void make_call(walk_t *walk, const choice_t *c)
 int walk_run(walk_t *walk, int passes, int calls_max)
 {
     for (int i = 0; i < walk->lanes; i++)
-        walk->lane[i].passes_left = passes;
+        walk->lane[i].passes_left = walk->lane[i].held ? 0 : passes;
     for (int n = 0; !walk->failed && (calls_max == 0 || n < calls_max); n++) {
         choices_t choices = {.n = 0};
         for (int i = 0; i < walk->lanes; i++)

@@ -23,6 +23,7 @@ typedef struct walk_lane {
     const oracle_t *o;
     epx_plan_h plan;
     pass_t pass;
+    int held; /* begins no pass */
     int passes_left, waves;
     int direction;               /* 0 idle, 1 forward, 2 backward */
     int started[4], finished[4]; /* dispatch, combine, combine_backward, dispatch_backward */
