@@ -17,6 +17,8 @@ WERROR ?= -Werror
 FEATURES ?= auto
 # Set by the sanitizer targets: what goes to -fsanitize=
 SANITIZE ?=
+# Parts to leave out. Sanitizers see nothing of a GPU, and their builds are made often.
+WITHOUT ?= $(if $(SANITIZE),cuda nccl)
 CUDA_HOME ?= /usr/local/cuda
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard $(CUDA_HOME)/bin/nvcc))
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)

@@ -38,7 +38,7 @@ same = $(and $(findstring x$1,x$2),$(findstring x$2,x$1))
 ALL_FLAGS := $(strip $(CC) $(foreach s,src/ kernels/host/ train/ train/host/ tests/ bench/,$(call flags_of,$s)) \
 	$(LINK_FLAGS) $(LINK_LIBS) $(TRAIN_FEATURE_LIBS) $(TEST_FEATURE_LIBS))
 FLAGS_KEY := $(BUILD)/keys/flags
-$(call remember,$(CONFIG_KEY),$(strip $(CC) $(FEATURES) $(CUDA_HOME)))
+$(call remember,$(CONFIG_KEY),$(strip $(CC) $(FEATURES) without $(WITHOUT) $(CUDA_HOME) $(NVCC)))
 $(if $(CONFIGURED),$(call remember,$(FLAGS_KEY),$(ALL_FLAGS)))
 $(CONFIG_KEY) $(FLAGS_KEY): ;
 

@@ -14,6 +14,8 @@ format: ## let clang-format write the house style
 
 # Compiled for both generations, run on neither here; nvcc alone decides whether the code is well formed.
 CUDA_ARCHS := $(foreach a,90 100,-gencode arch=compute_$a$(comma)code=sm_$a)
+# C programs link these without the C++ library.
+CUDA_HOST_FLAGS := -fPIC,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
 CUDA_OBJS := $(CUDA_SRCS:%=$(BUILD)/obj/%.o)
 cuda-compile: $(if $(NVCC),$(CUDA_OBJS)) ## compile the CUDA kernels for sm_90 and sm_100
 	$(if $(CUDA_OBJS),,@echo 'cuda-compile: this version has no .cu file, so there is nothing to compile')
@@ -22,8 +24,8 @@ $(BUILD)/obj/%.cu.o: %.cu $(FLAGS_KEY)
 	$(if $(NVCC),,$(error nvcc was not found: install the CUDA toolkit or set NVCC))
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(NVCC) -std=c++17 -O3 --fmad=false $(CUDA_ARCHS) -Werror all-warnings -Iinclude -Isrc -I. \
-		-Xcompiler -fPIC -MMD -c -o $@ $<
+	$(Q)$(NVCC) -std=c++17 -O3 -lineinfo --fmad=false $(CUDA_ARCHS) -Werror all-warnings -Iinclude -Isrc -I. \
+		-Xcompiler $(CUDA_HOST_FLAGS) -MMD -c -o $@ $<
 -include $(CUDA_OBJS:.o=.d)
 
 # The same flags as the rules use, so that editors and clang-tidy see the build's own view.

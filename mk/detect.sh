@@ -2,19 +2,21 @@
 # Finds out which optional parts (mk/features.txt) this build gets, by compiling and linking a small program for
 # each, because a header that is there may still not fit the compiler or the library beside it.
 #
-#   CC=cc FEATURES=auto|none|"name name" CUDA_HOME=/path mk/detect.sh BUILD_FOLDER
+#   CC=cc FEATURES=auto|none|"name name" WITHOUT="name name" CUDA_HOME=/path NVCC=/path mk/detect.sh BUILD_FOLDER
 #
 # Writes BUILD_FOLDER/config.mk for make and BUILD_FOLDER/features.c for the library.
 set -eu
 build=$1
 CC=${CC:-cc}
 FEATURES=${FEATURES:-auto}
+WITHOUT=${WITHOUT:-}
 work=$build/detect
 mkdir -p "$work"
 : > "$work/config.mk"
 printf '#include "base/features.h"\n\nconst epx_feature_t epx_features[] = {\n' > "$work/features.c"
 
 wanted() {
+    case " $WITHOUT " in *" $1 "*) return 1 ;; esac
     case $FEATURES in
     auto) return 0 ;;
     *) case " $FEATURES " in *" $1 "*) return 0 ;; esac ;;
@@ -29,6 +31,11 @@ has_sources() {
         done
     done
     return 1
+}
+
+# Kernels need their compiler too.
+has_compiler() {
+    case $1 in *.cu*) [ -n "${NVCC:-}" ] ;; esac
 }
 
 # links HEADER FUNCTION FLAGS...: does a program that uses them build?
@@ -52,7 +59,7 @@ find_flags() {
     # shellcheck disable=SC2086
     links "$header" "$function" $libs && return 0
     if [ -n "${CUDA_HOME:-}" ] && [ -d "$CUDA_HOME/include" ]; then
-        cflags="-I$CUDA_HOME/include" libs="-L$CUDA_HOME/lib64 $plain" reason="found in $CUDA_HOME"
+        cflags="-isystem $CUDA_HOME/include" libs="-L$CUDA_HOME/lib64 $plain" reason="found in $CUDA_HOME"
         # shellcheck disable=SC2086
         links "$header" "$function" $cflags $libs && return 0
     fi
@@ -74,6 +81,8 @@ while IFS='|' read -r name header function pkg plain user sources; do
         reason='switched off by FEATURES'
     elif ! has_sources "$sources"; then
         reason='not part of this version'
+    elif ! has_compiler "$sources"; then
+        reason='nvcc was not found'
     elif find_flags; then
         compiled=1
     fi

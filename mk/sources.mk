@@ -13,7 +13,8 @@ FEATURE_SOURCES := $(wildcard src/device/cuda kernels/cuda train/cuda train/host
 $(BUILD)/config.mk: mk/detect.sh mk/features.txt $(wildcard /var/lib/dpkg/status) $(FEATURE_SOURCES) \
 		$(CONFIG_KEY)
 	$(call say,FIND,optional libraries)
-	$(Q)CC='$(CC)' FEATURES='$(FEATURES)' CUDA_HOME='$(CUDA_HOME)' mk/detect.sh $(BUILD)
+	$(Q)CC='$(CC)' FEATURES='$(FEATURES)' WITHOUT='$(WITHOUT)' CUDA_HOME='$(CUDA_HOME)' NVCC='$(NVCC)' \
+		mk/detect.sh $(BUILD)
 $(BUILD)/features.c: $(BUILD)/config.mk ;
 
 # pick: drops what belongs to missing parts, and keeps the stubs that stand in for them.

@@ -325,11 +325,9 @@ epx_status_t epx_device_describe(const char *name, epx_device_properties_t *prop
         char reason[320] = "";
         if (strcmp(entry->name, name) != 0)
             continue;
-        if (entry->ops == NULL) {
-            const char *missing = build_reason(name);
-            return epx_fail(EPX_ERR_UNSUPPORTED, "device %s is not part of this build%s%s", name,
-                            missing != NULL ? ": " : "", missing != NULL ? missing : "");
-        }
+        const char *missing = build_reason(name);
+        if (missing != NULL)
+            return epx_fail(EPX_ERR_UNSUPPORTED, "device %s is not part of this build: %s", name, missing);
         if (entry->ops->probe(reason, sizeof(reason)) <= 0)
             return epx_fail(EPX_ERR_UNSUPPORTED, "device %s cannot be used here: %s", name, reason);
         return entry->ops->properties(properties_p);

@@ -53,10 +53,7 @@ static epx_status_t choose_device(const epx_settings_t *settings, reasons_t *rea
     for (int32_t i = 0; i < epx_device_count(); i++) {
         const epx_device_ops_t *device = epx_device_at(i)->ops;
         epx_judged_t judged = {.kind = "device", .name = epx_device_at(i)->name, .summary = ""};
-        if (device != NULL)
-            judged.score = device->probe(judged.reason, sizeof(judged.reason));
-        else
-            snprintf(judged.reason, sizeof(judged.reason), "not part of this build");
+        judged.score = device->probe(judged.reason, sizeof(judged.reason));
         judge(reasons, &judged);
         if (judged.score > best && (is_auto(settings->device) || strcmp(settings->device, judged.name) == 0)) {
             best = judged.score;
@@ -178,12 +175,13 @@ epx_status_t epx_select(const epx_group_config_t *config, int32_t rank, int32_t 
     if (status != EPX_OK)
         return status;
     epx_log_set_level(settings.log_level);
-    epx_config_warn_unknown(epx_registry_is_path(settings.transport) ? NULL : settings.transport);
     status = choose_device(&settings, &reasons, selection_p);
     if (status == EPX_OK)
         status = choose_fabric(&settings, &reasons, selection_p);
     if (status == EPX_OK)
         status = choose_transport(&judging, settings.transport, &reasons, selection_p);
+    /* Now a plug-in's name is known: it may be a prefix too. */
+    epx_config_warn_unknown(selection_p->transport != NULL ? selection_p->transport->name : NULL);
     if (status != EPX_OK)
         return status;
     return selection_p->transport->query(&selection_p->shape, selection_p->fabric->caps, epx_services(),

@@ -1,9 +1,10 @@
 /* The devices of this build. SPDX-License-Identifier: Apache-2.0 */
 #include "device/registry.h"
 
+#include "device/cuda/cuda.h"
 #include "device/host/host.h"
 
-static const epx_device_entry_t devices[] = {{"host", &epx_device_host}, {"cuda", NULL}};
+static const epx_device_entry_t devices[] = {{"host", &epx_device_host}, {"cuda", &epx_device_cuda}};
 
 enum { DEVICES = sizeof(devices) / sizeof(devices[0]) };
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "kernels/host/table.h"
 
 static int host_probe(char *reason, size_t reason_bytes)
@@ -56,6 +57,46 @@ static epx_status_t host_fill(void *to, int byte, size_t bytes, epx_stream_t str
     return EPX_OK;
 }
 
+static void *host_allocate_shared(size_t bytes) { return calloc(1, bytes > 0 ? bytes : 1); }
+
+static epx_status_t host_stream_create(epx_stream_t *stream_p)
+{
+    *stream_p = NULL;
+    return EPX_OK;
+}
+
+static void host_stream_destroy(epx_stream_t stream) { (void)stream; }
+
+/* A timed event is the time of its last record; others are nothing, since every call is over when it returns.
+ */
+static epx_status_t host_event_create(int32_t timed, epx_event_t *event_p)
+{
+    *event_p = timed ? calloc(1, sizeof(int64_t)) : NULL;
+    return timed && *event_p == NULL ? epx_fail(EPX_ERR_NO_MEMORY, "host: no memory for an event") : EPX_OK;
+}
+
+static void host_event_destroy(epx_event_t event) { free(event); }
+
+static epx_status_t host_event_record(epx_event_t event, epx_stream_t stream)
+{
+    (void)stream;
+    if (event != NULL)
+        *(int64_t *)event = epx_clock_ns();
+    return EPX_OK;
+}
+
+static epx_status_t host_event_elapsed(epx_event_t from, epx_event_t to, double *seconds_p)
+{
+    *seconds_p = (double)(*(const int64_t *)to - *(const int64_t *)from) * 1e-9;
+    return EPX_OK;
+}
+
+static epx_status_t host_stream_wait(epx_stream_t stream, epx_event_t event)
+{
+    (void)stream, (void)event;
+    return EPX_OK;
+}
+
 static epx_status_t host_synchronize(epx_stream_t stream)
 {
     (void)stream;
@@ -64,12 +105,22 @@ static epx_status_t host_synchronize(epx_stream_t stream)
 
 const epx_device_ops_t epx_device_host = {
     .name = "host",
+    .host_access = 1,
     .probe = host_probe,
     .properties = host_properties,
     .allocate = host_allocate,
     .release = host_release,
+    .allocate_shared = host_allocate_shared,
+    .release_shared = host_release,
     .copy = host_copy,
     .fill = host_fill,
     .synchronize = host_synchronize,
+    .stream_create = host_stream_create,
+    .stream_destroy = host_stream_destroy,
+    .event_create = host_event_create,
+    .event_destroy = host_event_destroy,
+    .event_record = host_event_record,
+    .event_elapsed = host_event_elapsed,
+    .stream_wait = host_stream_wait,
     .kernels = &epx_kernels_host,
 };
