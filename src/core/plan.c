@@ -53,7 +53,7 @@ static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, con
         plan->base.bytes = epx_group_allocate(&group->allocator, plan->bytes, 1);
     if (plan->base.bytes == NULL) {
         group->allocator.release(group->allocator.context, plan, (size_t)handle_bytes, 0);
-        return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for the plan's %" PRId64 " bytes", call, plan->bytes);
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for the plan's %" PRId64 " bytes", call, sizes->plan_bytes);
     }
     plan->next = group->plans;
     plan->link = &group->plans;

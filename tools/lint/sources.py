@@ -96,7 +96,7 @@ def check_functions(code):
                 continue
             if depth == 0:
                 head = re.sub(r"(?m)^\s*#.*$", "", head)
-                opened = start if re.search(r"\)\s*(\w+\s*)*$", head) and "=" not in head.split("(")[0] else None
+                opened = start if re.search(r"\)[\w\s]*$", head) and "=" not in head.split("(")[0] else None
             depth += 1
         elif char == "}" and depth > 0:
             depth -= 1
