@@ -383,3 +383,49 @@ static void destroy_rank(rank_t *self)
 ParameterizedTestParameters(plans, destroyed_in_any_order) { return every_arm(); }
 
 ParameterizedTest(int *arm, plans, destroyed_in_any_order) { run_layers(&arms[*arm], destroy_rank); }
+
+/* Wave w uses slot w mod depth of its lane: addresses depend on (lane, w) alone, so that a graph can be
+ * replayed. */
+static void addresses_rank(rank_t *self)
+{
+    const layers_t *l = self->arg;
+    session_t session;
+    const void *seen[2][64] = {{NULL}};
+    if (!session_open(&session, self, l->problem[0], NULL))
+        return;
+    int ok = 1;
+    for (int round = 0; ok && round < 6; round++) {
+        epx_plan_h plan = NULL;
+        int lane = round % 2, layer = round / 2;
+        ok =
+            expect_status(self, "epx_plan_create", epx_plan_create(session.group, lane, NULL, &plan), EPX_OK);
+        ok = ok && route_of(&session, l, layer, plan);
+        wave_buffers_t wave;
+        buffer_t out;
+        wave_new(&wave, &session);
+        buffer_new(&out, 8 * problem_row_bytes(l->problem[0]), 4);
+        for (int w = 0; ok && w < epx_plan_waves(plan); w++) {
+            epx_batch_t batch = EPX_BATCH_INIT;
+            int slot = w % session.info.depth;
+            ok = expect_status(self, "epx_dispatch",
+                               epx_dispatch(plan, w, l->problem[layer]->x[self->rank], &batch, NULL), EPX_OK);
+            expect(self, !seen[lane][slot] || seen[lane][slot] == batch.rows,
+                   "lane %d wave %d: rows are elsewhere", lane, w);
+            expect(self, batch.rows != seen[!lane][slot], "wave %d: two lanes share their rows", w);
+            seen[lane][slot] = batch.rows;
+            ok = ok && expect_status(self, "epx_combine", epx_combine(plan, w, wave.y.data, out.data, NULL),
+                                     EPX_OK);
+        }
+        wave_free(&wave, self);
+        buffer_free(&out, self, "out");
+        epx_plan_destroy(&plan);
+    }
+    end(&session, ok);
+}
+
+ParameterizedTestParameters(plans, addresses_depend_on_lane_and_wave) { return every_arm(); }
+
+ParameterizedTest(int *arm, plans, addresses_depend_on_lane_and_wave)
+{
+    run_layers(&arms[*arm], addresses_rank);
+}

@@ -1,0 +1,152 @@
+/*
+ * Checks that catch what a good library never does: rows that do not arrive, or arrive changed.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the start of a move, when rows have been stored at the receiver, and its finish, the test spoils a
+ * row in the receiver's memory, which it knows as the group's allocator.
+ */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/drive.h"
+
+TestSuite(corrupt, .init = clean_environment);
+
+enum { RANKS = 2, AREAS = 64, VICTIM = 1 };
+
+/* An allocator that can be searched. */
+typedef struct area {
+    unsigned char *memory;
+    size_t bytes;
+} area_t;
+
+typedef struct stage {
+    problem_t *problem;
+    oracle_t *oracle;
+    area_t areas[AREAS];
+    int count, poison_it, found;
+} stage_t;
+
+static void *allocate(void *context, size_t bytes, size_t alignment, int device_memory)
+{
+    stage_t *stage = context;
+    void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    poison(memory, bytes);
+    if (device_memory && stage->count < AREAS)
+        stage->areas[stage->count++] = (area_t){memory, bytes};
+    return memory;
+}
+
+static void release(void *context, void *memory, size_t bytes, int device_memory)
+{
+    (void)context, (void)bytes, (void)device_memory;
+    free(memory);
+}
+
+/* The first copy of this row in the victim's device memory. */
+static unsigned char *find(stage_t *stage, const unsigned char *row, size_t bytes)
+{
+    for (int i = 0; i < stage->count; i++) {
+        unsigned char *at = memmem(stage->areas[i].memory, stage->areas[i].bytes, row, bytes);
+        if (at)
+            return at;
+    }
+    return NULL;
+}
+
+/* Spoils a row of rank 0 that lies at the victim, if one has arrived by now. */
+static void spoil(stage_t *stage)
+{
+    const problem_t *p = stage->problem;
+    size_t bytes = problem_row_bytes(p);
+    for (int64_t t = 0; t < p->tokens[0] && !stage->found; t++) {
+        unsigned char *at = find(stage, p->x[0] + (size_t)t * bytes, bytes);
+        if (!at)
+            continue;
+        stage->found = 1;
+        if (stage->poison_it)
+            poison(at, bytes);
+        else
+            at[bytes / 2] ^= 0x10;
+    }
+}
+
+static void stage_rank(rank_t *self)
+{
+    stage_t *stage = self->arg;
+    const problem_t *p = stage->problem;
+    epx_allocator_t allocator = {.context = stage, .allocate = allocate, .release = release};
+    epx_group_config_t config = problem_config(p);
+    session_t session;
+    epx_plan_h plan = NULL;
+    wave_buffers_t wave;
+    buffer_t out;
+    if (self->rank == VICTIM)
+        config.allocator = &allocator;
+    if (!session_open(&session, self, p, &config))
+        return;
+    wave_new(&wave, &session);
+    buffer_new(&out, 8 * problem_row_bytes(p), 4);
+    memset(wave.y.data, 0, wave.y.bytes);
+    epx_plan_create(session.group, 0, NULL, &plan);
+    expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
+    /* A ring passes blocks on a wave ahead: what is spoilt in one wave may be looked at in the next. */
+    int on = 1, caught = 0;
+    for (int w = 0; w < epx_plan_waves(plan); w++) {
+        epx_batch_t batch = EPX_BATCH_INIT;
+        epx_status_t status = on ? epx_dispatch_start(plan, w, p->x[self->rank], &batch, NULL) : EPX_OK;
+        world_meet(self);
+        if (self->rank == VICTIM)
+            spoil(stage);
+        world_meet(self);
+        if (on && status == EPX_OK)
+            status = epx_dispatch_finish(plan, w, &batch, NULL);
+        if (self->rank == VICTIM && status == EPX_ERR_CORRUPT) {
+            caught = 1;
+            expect_text(self, "epx_dispatch_finish over a spoilt row", "rank 1", "rank 0", "row", NULL);
+        }
+        if (on && status == EPX_OK)
+            status = epx_combine(plan, w, wave.y.data, out.data, NULL);
+        on = on && status == EPX_OK;
+    }
+    expect(self, self->rank != VICTIM || caught, "the spoilt row was not noticed: %s", epx_last_error());
+    world_meet(self);
+    expect(self, stage->found, "no row of rank 0 was found at rank 1");
+    wave_free(&wave, self);
+    buffer_free(&out, self, "out");
+    epx_plan_destroy(&plan);
+    session_close(&session);
+    world_meet(self);
+}
+
+static void run_stage(const arm_t *arm, epx_check_t check, int poison_it)
+{
+    stage_t stage = {.problem = problem_new(arm, RANKS, 4, 2, 24, 8), .poison_it = poison_it};
+    stage.problem->check = check;
+    stage.problem->timeout_ms = 3000;
+    stage.problem->cf = stage.problem->cs = 4;
+    problem_inputs(stage.problem, NEXT_RANK, (int[]){8, 8}, 4);
+    stage.oracle = oracle_of(stage.problem);
+    world_may_warn();
+    world_note("%s, %s", arm->name, poison_it ? "a row that did not come" : "a row that came changed");
+    world_run(RANKS, stage_rank, &stage);
+    oracle_free(stage.oracle);
+    problem_free(stage.problem);
+}
+
+ParameterizedTestParameters(corrupt, canary_finds_a_row_that_did_not_come) { return every_arm(); }
+
+ParameterizedTest(int *arm, corrupt, canary_finds_a_row_that_did_not_come)
+{
+    run_stage(&arms[*arm], EPX_CHECK_CANARY, 1);
+    run_stage(&arms[*arm], EPX_CHECK_FULL, 1);
+}
+
+ParameterizedTestParameters(corrupt, full_finds_a_row_that_came_changed) { return every_arm(); }
+
+ParameterizedTest(int *arm, corrupt, full_finds_a_row_that_came_changed)
+{
+    run_stage(&arms[*arm], EPX_CHECK_FULL, 0);
+}
