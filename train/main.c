@@ -75,12 +75,13 @@ static void print_start(const job_t *job, epx_trainer_t *trainer, const epx_metr
 {
     const epx_train_config_t *c = job->config;
     fprintf(job->talk,
-            "epx-train %s: preset %s, %lld ranks (%lld groups of %lld), transport %s on fabric %s, products "
+            "epx-train %s: preset %s, %lld ranks (%lld group%s of %lld), transport %s on fabric %s, products "
             "by %s, "
             "peak %.1f GFLOP/s%s, %.1f MB per rank\n",
             epx_version(), c->preset, (long long)(c->ep * c->replicas), (long long)c->replicas,
-            (long long)c->ep, m->transport, m->fabric, epx_math_gemm_name(), epx_trainer_peak(trainer) * 1e-9,
-            c->peak_flops > 0 ? "" : " measured", (double)m->peak_bytes * 1e-6);
+            c->replicas == 1 ? "" : "s", (long long)c->ep, m->transport, m->fabric, epx_math_gemm_name(),
+            epx_trainer_peak(trainer) * 1e-9, c->peak_flops > 0 ? "" : " measured",
+            (double)m->peak_bytes * 1e-6);
 }
 
 static void report_step(job_t *job, epx_trainer_t *trainer, const epx_metrics_t *metrics, int first)

@@ -6,10 +6,11 @@
  *
  * It includes epx's headers and links against nothing of it: everything arrives in tables.
  *
- * route     every rank gathers every rank's experts and weights, so that all of them know where every row
- * goes dispatch  each rank stores its rows right into their places in the owners' batches; one wave combine
- * owners store y rows at the sender's end, by assignment; the sender adds them up backward  the same with
- * dout, and with dx rows and one dot per assignment
+ * - route: every rank gathers every rank's experts and weights, so that all of them know where every row
+ * goes;
+ * - dispatch: each rank stores its rows right into their places in the owners' batches; there is one wave;
+ * - combine: owners store y rows at the sender's end, by assignment, and the sender adds them up;
+ * - backward: the same with dout, and then with dx rows and one dot per assignment.
  *
  * Every buffer has the size of the worst case (all assignments of all ranks to one rank), so nothing is ever
  * dropped, and nothing scales. Rows are stored by this rank's processor: host memory and a fabric with loads
