@@ -31,6 +31,9 @@ typedef struct epx_exchange_ops {
     /* x: [tokens, width] of this rank, unchanged until the wave is combined. */
     int (*dispatch)(epx_exchange_t *exchange, int64_t layer, int64_t wave, const epx_real_t *x,
                     epx_rows_t *rows);
+    /* Before y is computed: lets combine find rows that the computation left out, where the library checks.
+     */
+    int (*poison)(epx_exchange_t *exchange, int64_t layer, int64_t wave, epx_real_t *y);
     /* y: [rows_max, width]; out [tokens, width] is complete after the last wave. */
     int (*combine)(epx_exchange_t *exchange, int64_t layer, int64_t wave, const epx_real_t *y,
                    epx_real_t *out);
@@ -39,6 +42,8 @@ typedef struct epx_exchange_ops {
     /* dx [tokens, width] and dweights [tokens, top_k] are complete after the last wave. */
     int (*dispatch_backward)(epx_exchange_t *exchange, int64_t layer, int64_t wave, const epx_real_t *dx_rows,
                              epx_real_t *dx, epx_real_t *dweights);
+    /* A training step ends: cuts the library's own records. Not collective. */
+    int (*step)(epx_exchange_t *exchange);
     /* Of the layer's last routing, this rank's share. */
     int (*stats)(epx_exchange_t *exchange, int64_t layer, epx_plan_stats_t *stats);
     /* Sums counts over all ranks of the job, replicas included. */

@@ -79,6 +79,15 @@ static int dense_dispatch(epx_exchange_t *exchange, int64_t layer, int64_t wave,
     return EPX_TRAIN_OK;
 }
 
+static int dense_poison(epx_exchange_t *exchange, int64_t layer, int64_t wave, epx_real_t *y)
+{
+    (void)exchange;
+    (void)layer;
+    (void)wave;
+    (void)y;
+    return EPX_TRAIN_OK;
+}
+
 static int dense_combine(epx_exchange_t *exchange, int64_t layer, int64_t wave, const epx_real_t *y,
                          epx_real_t *out)
 {
@@ -127,6 +136,12 @@ static int dense_dispatch_backward(epx_exchange_t *exchange, int64_t layer, int6
     return EPX_TRAIN_OK;
 }
 
+static int dense_step(epx_exchange_t *exchange)
+{
+    (void)exchange;
+    return EPX_TRAIN_OK;
+}
+
 static int dense_stats(epx_exchange_t *exchange, int64_t layer, epx_plan_stats_t *stats)
 {
     routing_t *routing = routing_of(exchange, layer);
@@ -170,9 +185,11 @@ static const epx_exchange_ops_t dense_ops = {
     .route = dense_route,
     .waves = dense_waves,
     .dispatch = dense_dispatch,
+    .poison = dense_poison,
     .combine = dense_combine,
     .combine_backward = dense_combine_backward,
     .dispatch_backward = dense_dispatch_backward,
+    .step = dense_step,
     .stats = dense_stats,
     .sum = dense_sum,
     .info = dense_info,

@@ -59,6 +59,11 @@ static int through_dispatch_rows(epx_exchange_t *exchange, int64_t layer, int64_
     return check_batch(epx_dispatch(plan_of(exchange, layer), (int32_t)wave, x, &batch, NULL), &batch);
 }
 
+static int through_poison(epx_exchange_t *exchange, int64_t layer, int64_t wave, epx_real_t *y)
+{
+    return epx_train_status(epx_check_poison(plan_of(exchange, layer), (int32_t)wave, y, NULL));
+}
+
 static int through_combine_rows(epx_exchange_t *exchange, int64_t layer, int64_t wave, const epx_real_t *y,
                                 epx_real_t *out)
 {
@@ -78,6 +83,11 @@ static int through_dispatch_rows_backward(epx_exchange_t *exchange, int64_t laye
 {
     return epx_train_status(
         epx_dispatch_backward(plan_of(exchange, layer), (int32_t)wave, dx_rows, dx, dweights, NULL));
+}
+
+static int through_step(epx_exchange_t *exchange)
+{
+    return epx_train_status(epx_step(self(exchange)->group));
 }
 
 static int through_stats(epx_exchange_t *exchange, int64_t layer, epx_plan_stats_t *stats)
@@ -117,9 +127,11 @@ static const epx_exchange_ops_t through_ops = {
     .route = through_route,
     .waves = through_waves,
     .dispatch = through_dispatch_rows,
+    .poison = through_poison,
     .combine = through_combine_rows,
     .combine_backward = through_combine_rows_backward,
     .dispatch_backward = through_dispatch_rows_backward,
+    .step = through_step,
     .stats = through_stats,
     .sum = through_sum,
     .info = through_info,

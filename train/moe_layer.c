@@ -173,6 +173,8 @@ static int routed_forward(epx_model_t *model, int64_t layer, const tensors_t *we
     for (int64_t w = 0; w < waves; w++) {
         epx_wave_t *wave = wave_memory(model, layer, w);
         code = exchange->ops->dispatch(exchange, layer, w, kept->row, &wave->in);
+        if (code == EPX_TRAIN_OK)
+            code = exchange->ops->poison(exchange, layer, w, wave->y);
         if (code != EPX_TRAIN_OK)
             return code;
         book(&model->exchange_ns, &since);

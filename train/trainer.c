@@ -233,6 +233,8 @@ int epx_trainer_step(epx_trainer_t *trainer, epx_metrics_t *metrics_p)
     times.step_ns = epx_train_clock_ns() - since;
     if (code == EPX_TRAIN_OK)
         code = epx_trainer_report(trainer, &times, &metrics);
+    if (code == EPX_TRAIN_OK)
+        code = trainer->exchange->ops->step(trainer->exchange);
     if (code != EPX_TRAIN_OK)
         return give_up(trainer, code);
     trainer->progress.step++;
