@@ -307,3 +307,58 @@ ParameterizedTest(int *arm, failed_route, other_plans_live_on)
     oracle_free(stage.oracle);
     problem_free(stage.problem);
 }
+
+/* Between a plan's route and its first dispatch its lane may see other routes, good and bad. pooled_wave
+ * tells them apart as long as there are fewer than 32. */
+enum { OTHER_ROUTES = 25 };
+
+static void long_wait_rank(rank_t *self)
+{
+    const stage_t *stage = self->arg;
+    session_t session;
+    epx_plan_h dead = NULL, good = NULL, other = NULL;
+    if (!session_open(&session, self, stage->problem, NULL))
+        return;
+    epx_plan_create(session.group, 0, NULL, &dead);
+    epx_plan_create(session.group, 0, NULL, &good);
+    epx_plan_create(session.group, 0, NULL, &other);
+    epx_status_t mine =
+        self->rank == CULPRIT ? spoilt_route(&session, dead, stage) : session_route(&session, dead);
+    epx_status_t beside = counts_first(stage) ? EPX_ERR_PEER : EPX_OK;
+    expect_status(self, "the route that is forgotten", mine,
+                  self->rank == CULPRIT ? EPX_ERR_ROUTING : beside);
+    expect_status(self, "the good route that waits", session_route(&session, good), EPX_OK);
+    for (int i = 0; i < OTHER_ROUTES && !failures(); i++) {
+        int bad = i % 3 != 2 && self->rank == CULPRIT;
+        mine = bad ? spoilt_route(&session, other, stage) : session_route(&session, other);
+        beside = i % 3 != 2 && counts_first(stage) ? EPX_ERR_PEER : EPX_OK;
+        expect_status(self, "one of many routes", mine, bad ? EPX_ERR_ROUTING : beside);
+    }
+    if (!failures())
+        calls_on_dead(&session, dead, self->rank == CULPRIT ? EPX_ERR_ROUTING : EPX_ERR_PEER, 0);
+    pass_t pass = {.session = &session, .plan = good, .o = stage->oracle};
+    if (!failures() && pass_forward(&pass))
+        pass_backward(&pass);
+    pass_free(&pass);
+    if (failures())
+        epx_group_abort(session.group, "test failed");
+    epx_plan_destroy(&dead);
+    epx_plan_destroy(&good);
+    epx_plan_destroy(&other);
+    session_close(&session);
+}
+
+ParameterizedTestParameters(failed_route, first_dispatch_long_after_the_route) { return every_arm(); }
+
+ParameterizedTest(int *arm, failed_route, first_dispatch_long_after_the_route)
+{
+    stage_t stage = {.problem = problem_new(&arms[*arm], RANKS, 7, 2, 5, 9), .fault = ID_E};
+    stage.problem->id_type = EPX_INT64;
+    stage.problem->timeout_ms = 5000;
+    problem_inputs(stage.problem, UNIFORM, (int[]){9, 7, 9}, 5);
+    stage.oracle = oracle_of(stage.problem);
+    world_note("%s", arms[*arm].name);
+    world_run(RANKS, long_wait_rank, &stage);
+    oracle_free(stage.oracle);
+    problem_free(stage.problem);
+}
