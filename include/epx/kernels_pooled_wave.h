@@ -2,12 +2,12 @@
  * The kernels contract, pooled_wave's part: deciding and laying out, no rows are moved here.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Symbols as in kernels.h; N virtual ranks, m of them per real rank (m = 1: virtual and real are one); P(v) slots of a
- * virtual destination v in one wave. Every pointer is device memory unless it says host.
+ * Symbols as in kernels.h; N virtual ranks, m of them per real rank (m = 1: virtual and real are one); P(v)
+ * slots of a virtual destination v in one wave. Every pointer is device memory unless it says host.
  *
- * Home rows. A real rank's slabs of one wave, one per real destination, lie behind each other; the slab to d holds m * m
- * virtual slabs, by virtual sender i = 0..m-1, then virtual destination v of d ascending, then slot:
- *     home row = base[d] + i * (base[d + 1] - base[d]) / m + before[v] + slot            0 .. home_rows - 1
+ * Home rows. A real rank's slabs of one wave, one per real destination, lie behind each other; the slab to d
+ * holds m * m virtual slabs, by virtual sender i = 0..m-1, then virtual destination v of d ascending, then
+ * slot: home row = base[d] + i * (base[d + 1] - base[d]) / m + before[v] + slot            0 .. home_rows - 1
  * Rows go out from there, and come home to the same numbers. base and before are equal on all ranks.
  *
  * Incoming rows. The receiver d keeps the slab of real source r at r * slab_rows, so that
@@ -16,8 +16,9 @@
  * Place of an assignment: wave * home_rows + home row, or -1 where it does not travel.
  *
  * Header of a slab, header_bytes from one to the next, in the sender's byte order:
- *     int32 status (0)   uint32 stamp (low half of the move's epoch)   int64 valid[m]   tag[home row - base[d]]
- * where a tag is the ordinal of the expert at its virtual owner + 1, 0 for an empty slot, tag_bytes (2 or 4) wide.
+ *     int32 status (0)   uint32 stamp (low half of the move's epoch)   int64 valid[m]   tag[home row -
+ * base[d]] where a tag is the ordinal of the expert at its virtual owner + 1, 0 for an empty slot, tag_bytes
+ * (2 or 4) wide.
  */
 #ifndef EPX_KERNELS_POOLED_WAVE_H
 #define EPX_KERNELS_POOLED_WAVE_H
@@ -35,7 +36,7 @@ typedef struct epx_k_pooled_layout {
     int32_t experts, top_k, columns; /* columns = K + X */
     int32_t waves;                   /* W, the divisor of capacities */
     int32_t dropless, extra_wave;
-    int64_t assignments_max;         /* A_max of one virtual sender */
+    int64_t assignments_max; /* A_max of one virtual sender */
     double cf, cs;
     /* of N virtual ranks, as epx_owners_t */
     const int32_t *owner;  /* [E] */
@@ -56,31 +57,32 @@ typedef struct epx_k_pooled_layout {
 typedef struct epx_k_pooled_gate1 {
     const epx_k_pooled_layout_t *layout; /* host */
     int64_t tokens;
-    const int64_t *tokens_device; /* or NULL */
-    const int32_t *expert;        /* [tokens, columns], -1 for none */
-    int32_t *place;               /* out [tokens, columns] */
-    int32_t *slot;                /* scratch [tokens, columns] */
-    int64_t *gate;                /* scratch [N] */
-    int64_t *valid;               /* out [m]: V of each virtual sender */
+    const int64_t *tokens_device;                  /* or NULL */
+    const int32_t *expert;                         /* [tokens, columns], -1 for none */
+    int32_t *place;                                /* out [tokens, columns] */
+    int32_t *slot;                                 /* scratch [tokens, columns] */
+    int64_t *gate;                                 /* scratch [N] */
+    int64_t *valid;                                /* out [m]: V of each virtual sender */
     int64_t *routed, *skipped, *dropped, *spilled; /* out [1] each; spilled: whatever gate 2 then says */
 } epx_k_pooled_gate1_t;
 
-/* extra_wave: what follows from everybody's counts. Computed again for every wave, so that plans hold the counts only. */
+/* extra_wave: what follows from everybody's counts. Computed again for every wave, so that plans hold the
+ * counts only. */
 typedef struct epx_k_pooled_extra {
     const epx_k_pooled_layout_t *layout; /* host */
     const int32_t *counts;               /* [N, E] */
     int32_t *remaining;                  /* scratch [N * most experts of a virtual rank + N] */
     /* Either the whole: waves != NULL, place NULL. */
-    int32_t *waves;                      /* out [1]: waves of the pass, at least 1 */
-    int64_t *valid;                      /* out [m] */
-    int64_t *routed;                     /* out [1] */
+    int32_t *waves;  /* out [1]: waves of the pass, at least 1 */
+    int64_t *valid;  /* out [m] */
+    int64_t *routed; /* out [1] */
     /* Or one wave: place != NULL. */
     int32_t wave;
     int64_t tokens;
     const int64_t *tokens_device;
-    const int32_t *expert, *ordinal;     /* [tokens, columns] as read_ids gives them */
-    int32_t *move;                       /* scratch [m, E, 3] */
-    int32_t *place;                      /* out [tokens, columns]: home row, or -1 when not of this wave (lo = 0) */
+    const int32_t *expert, *ordinal; /* [tokens, columns] as read_ids gives them */
+    int32_t *move;                   /* scratch [m, E, 3] */
+    int32_t *place; /* out [tokens, columns]: home row, or -1 when not of this wave (lo = 0) */
 } epx_k_pooled_extra_t;
 
 /* What one wave sends: the list of home rows, and the headers. */
@@ -88,15 +90,15 @@ typedef struct epx_k_pooled_pack {
     const epx_k_pooled_layout_t *layout; /* host */
     int64_t tokens;
     const int64_t *tokens_device;
-    const int32_t *expert, *place;       /* [tokens, columns] */
-    int64_t lo;                          /* place - lo in 0 .. home_rows - 1 is of this wave */
-    const uint8_t *kept;                 /* [home_rows]: rows with 0 are left out; NULL: none are */
-    int32_t *list;                       /* out [home_rows]: assignment t * columns + k, or -1 */
-    const int64_t *valid;                /* [m] */
+    const int32_t *expert, *place; /* [tokens, columns] */
+    int64_t lo;                    /* place - lo in 0 .. home_rows - 1 is of this wave */
+    const uint8_t *kept;           /* [home_rows]: rows with 0 are left out; NULL: none are */
+    int32_t *list;                 /* out [home_rows]: assignment t * columns + k, or -1 */
+    const int64_t *valid;          /* [m] */
     uint32_t stamp;
-    unsigned char *headers;              /* out [S, header_bytes]; NULL: not wanted */
-    int64_t *start, *count;              /* out [home_rows] each, as epx_k_rows of home_rows experts with one row or none;
-                                            NULL: not wanted */
+    unsigned char *headers; /* out [S, header_bytes]; NULL: not wanted */
+    int64_t *start, *count; /* out [home_rows] each, as epx_k_rows of home_rows experts with one row or none;
+                               NULL: not wanted */
 } epx_k_pooled_pack_t;
 
 /* Gate 2 of all virtual destinations of this rank, and the layout of the batch. */
@@ -106,14 +108,14 @@ typedef struct epx_k_pooled_gate2 {
     uint32_t stamp;                      /* that they must have */
     int32_t *tag;                        /* scratch [S * slab_rows] */
     void **pointer;                      /* scratch [2 * N] */
-    int32_t *to;                         /* out [S * slab_rows]: batch row of an incoming row, or -1 (empty, refused, padding) */
-    int32_t *from;                       /* out [batch rows]: incoming row of every counted batch row */
-    uint8_t *kept;                       /* out [S * slab_rows]: 1 where `to` is a row */
+    int32_t *to;   /* out [S * slab_rows]: batch row of an incoming row, or -1 (empty, refused, padding) */
+    int32_t *from; /* out [batch rows]: incoming row of every counted batch row */
+    uint8_t *kept; /* out [S * slab_rows]: 1 where `to` is a row */
     int64_t *start, *count;              /* out [El] */
     int64_t *kept_total, *dropped_total; /* added to; NULL: not counted */
-    int64_t *bad;                        /* out [2]: a source whose header is not of this move, and what its stamp says; or one
-                                            with a tag out of range, and that tag negated; bad[0] = -1: all is well. No
-                                            header makes the kernel write outside of its outputs */
+    int64_t *bad; /* out [2]: a source whose header is not of this move, and what its stamp says; or one
+                     with a tag out of range, and that tag negated; bad[0] = -1: all is well. No
+                     header makes the kernel write outside of its outputs */
 } epx_k_pooled_gate2_t;
 
 #ifdef __cplusplus

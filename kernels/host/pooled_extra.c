@@ -1,10 +1,12 @@
-/* pooled_wave's extra_wave: the schedule that follows from everybody's counts. SPDX-License-Identifier: Apache-2.0 */
+/* pooled_wave's extra_wave: the schedule that follows from everybody's counts. SPDX-License-Identifier:
+ * Apache-2.0 */
 #include "kernels/host/pooled_layout.h"
 #include "kernels/host/table.h"
 
 #include <string.h>
 
-/* What one (virtual sender of mine, expert) moves in the wave; at most one move each, as the schedule takes it. */
+/* What one (virtual sender of mine, expert) moves in the wave; at most one move each, as the schedule takes
+ * it. */
 typedef struct move {
     int32_t first, rows; /* ordinals of the expert */
     int32_t home;        /* home row of the first */
@@ -59,7 +61,8 @@ static void place_wave(const epx_k_pooled_extra_t *args, const move_t *move)
     }
 }
 
-/* The number of waves is the largest over destinations; one at least, since a pass must end with out written. */
+/* The number of waves is the largest over destinations; one at least, since a pass must end with out written.
+ */
 static void count_waves(const epx_k_pooled_extra_t *args, const epx_rule_t *rule)
 {
     const epx_k_pooled_layout_t *layout = args->layout;

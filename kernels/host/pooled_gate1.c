@@ -27,8 +27,8 @@ epx_status_t epx_host_pooled_gate1(const epx_k_pooled_gate1_t *args, epx_stream_
         int64_t first = epx_virtual_first(i, tokens, layout->splits);
         int64_t end = epx_virtual_first(i + 1, tokens, layout->splits);
         int64_t before = counts.routed, a = first * layout->columns;
-        epx_pooled_gate1(&rule, args->expert + a, end - first, layout->columns, args->place + a, args->slot + a,
-                         args->gate, &counts);
+        epx_pooled_gate1(&rule, args->expert + a, end - first, layout->columns, args->place + a,
+                         args->slot + a, args->gate, &counts);
         place_block(args, i, a, end * layout->columns);
         args->valid[i] = counts.routed - before;
     }

@@ -17,7 +17,8 @@ static int64_t sum_valid(const epx_k_pooled_gate2_t *args)
     for (int32_t r = 0; r < layout->ranks; r++) {
         for (int32_t i = 0; i < layout->splits; i++) {
             int64_t valid;
-            memcpy(&valid, header_of(args, r) + EPX_POOLED_HEADER_VALID + (size_t)i * sizeof(valid), sizeof(valid));
+            memcpy(&valid, header_of(args, r) + EPX_POOLED_HEADER_VALID + (size_t)i * sizeof(valid),
+                   sizeof(valid));
             sum += valid;
         }
     }
@@ -76,7 +77,8 @@ static int64_t gate_one(const epx_k_pooled_gate2_t *args, const epx_rule_t *rule
 {
     const epx_k_pooled_layout_t *layout = args->layout;
     int32_t m = layout->splits, v = layout->rank * m + j;
-    int32_t mine = layout->base[layout->rank], expert_offset = layout->first[v] - layout->first[layout->rank * m];
+    int32_t mine = layout->base[layout->rank],
+            expert_offset = layout->first[v] - layout->first[layout->rank * m];
     int64_t slots = epx_pooled_slots(rule, layout->first[v + 1] - layout->first[v]);
     const int32_t **tag = (const int32_t **)args->pointer;
     int32_t **row = (int32_t **)args->pointer + layout->virtual_ranks;

@@ -30,7 +30,8 @@ static inline epx_rule_t epx_pooled_rule(const epx_k_pooled_layout_t *layout, ep
 static inline int32_t epx_pooled_block(const epx_k_pooled_layout_t *layout, int32_t i, int32_t v)
 {
     int32_t d = v / layout->splits;
-    return layout->base[d] + i * ((layout->base[d + 1] - layout->base[d]) / layout->splits) + layout->before[v];
+    return layout->base[d] + i * ((layout->base[d + 1] - layout->base[d]) / layout->splits) +
+           layout->before[v];
 }
 
 static inline int64_t epx_pooled_tokens(int64_t tokens, const int64_t *tokens_device)

@@ -41,7 +41,8 @@ epx_status_t epx_host_pooled_pack(const epx_k_pooled_pack_t *args, epx_stream_t 
     for (int64_t a = 0; a < n; a++) {
         /* -1 stays outside whatever lo is. */
         int64_t h = args->place[a] - args->lo;
-        if (args->place[a] >= 0 && h >= 0 && h < layout->home_rows && (args->kept == NULL || args->kept[h] != 0))
+        if (args->place[a] >= 0 && h >= 0 && h < layout->home_rows &&
+            (args->kept == NULL || args->kept[h] != 0))
             args->list[h] = (int32_t)a;
     }
     if (args->headers != NULL)

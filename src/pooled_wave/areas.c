@@ -11,7 +11,8 @@ static int64_t slot_number(const epx_pooled_wave_t *w)
 int64_t epx_pooled_incoming_offset(const epx_pooled_wave_t *w, int64_t offset)
 {
     const epx_pooled_map_t *map = &w->pooled->map;
-    return slot_number(w) * map->slot_segment_bytes + (w->side == 0 ? 0 : map->side[0].segment_bytes) + offset;
+    return slot_number(w) * map->slot_segment_bytes + (w->side == 0 ? 0 : map->side[0].segment_bytes) +
+           offset;
 }
 
 int64_t epx_pooled_home_offset(const epx_pooled_wave_t *w, int64_t offset)
@@ -56,9 +57,13 @@ void *epx_pooled_static(const epx_pooled_t *pooled, int64_t offset)
 
 void *epx_pooled_plan(const epx_plan_base_t *plan, int64_t offset) { return (char *)plan->bytes + offset; }
 
-epx_pooled_state_t *epx_pooled_state(const epx_plan_base_t *plan) { return (epx_pooled_state_t *)plan->state; }
+epx_pooled_state_t *epx_pooled_state(const epx_plan_base_t *plan)
+{
+    return (epx_pooled_state_t *)plan->state;
+}
 
-uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *plan, epx_move_t move, int32_t wave)
+uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *plan, epx_move_t move,
+                           int32_t wave)
 {
     int32_t depth = pooled->transport.env.shape->depth;
     return &epx_pooled_state(plan)->epoch[(int32_t)move * depth + wave % depth];
@@ -69,7 +74,8 @@ epx_pooled_tables_t epx_pooled_tables(epx_pooled_t *pooled)
     const epx_shape_t *shape = pooled->transport.env.shape;
     int64_t words = shape->ranks + (int64_t)1 + shape->virtual_ranks;
     int32_t *base = (int32_t *)pooled->host_tables;
-    epx_run_t *runs = (epx_run_t *)(pooled->host_tables + epx_round_up(words * (int64_t)sizeof(int32_t), 8) / 8);
+    epx_run_t *runs =
+        (epx_run_t *)(pooled->host_tables + epx_round_up(words * (int64_t)sizeof(int32_t), 8) / 8);
     return (epx_pooled_tables_t){.base = base,
                                  .before = base + shape->ranks + 1,
                                  .out = runs,

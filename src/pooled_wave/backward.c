@@ -1,16 +1,17 @@
 /* pooled_wave: combine_backward and dispatch_backward. SPDX-License-Identifier: Apache-2.0 */
 #include "pooled_wave/internal.h"
 
-epx_status_t epx_pooled_combine_backward_start(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave,
-                                               const void *dout, epx_stream_t stream)
+epx_status_t epx_pooled_combine_backward_start(epx_transport_t *transport, epx_plan_base_t *plan,
+                                               int32_t wave, const void *dout, epx_stream_t stream)
 {
     const epx_transport_env_t *env = &transport->env;
     if (!epx_plan_head(plan)->learned)
-        return env->services->fail(EPX_ERR_ARG,
-                                   "%s: rank %d: combine_backward before the plan's first forward pass was complete, or over "
-                                   "bytes copied before its last combine: pooled_wave learns in that pass which rows the "
-                                   "receivers kept; run the forward pass on this plan first",
-                                   env->group_name, env->shape->rank);
+        return env->services->fail(
+            EPX_ERR_ARG,
+            "%s: rank %d: combine_backward before the plan's first forward pass was complete, or over "
+            "bytes copied before its last combine: pooled_wave learns in that pass which rows the "
+            "receivers kept; run the forward pass on this plan first",
+            env->group_name, env->shape->rank);
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_COMBINE_BACKWARD, wave, stream);
     epx_pooled_begin(&w);
     return epx_pooled_send_out(&w, dout, NULL);
@@ -32,8 +33,9 @@ static epx_status_t scale(const epx_pooled_wave_t *w, const float *weight, const
     return env->kernels->scale_dot(&args, w->stream);
 }
 
-epx_status_t epx_pooled_combine_backward_finish(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave,
-                                                const void *y, epx_batch_t *dy, epx_stream_t stream)
+epx_status_t epx_pooled_combine_backward_finish(epx_transport_t *transport, epx_plan_base_t *plan,
+                                                int32_t wave, const void *y, epx_batch_t *dy,
+                                                epx_stream_t stream)
 {
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_COMBINE_BACKWARD, wave, stream);
     float *weight = epx_pooled_side(&w, w.pooled->map.weight);
@@ -63,8 +65,8 @@ epx_status_t epx_pooled_combine_backward_finish(epx_transport_t *transport, epx_
     return status;
 }
 
-epx_status_t epx_pooled_dispatch_backward_start(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave,
-                                                const void *dx_rows, epx_stream_t stream)
+epx_status_t epx_pooled_dispatch_backward_start(epx_transport_t *transport, epx_plan_base_t *plan,
+                                                int32_t wave, const void *dx_rows, epx_stream_t stream)
 {
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_DISPATCH_BACKWARD, wave, stream);
     epx_pooled_begin(&w);
@@ -89,8 +91,8 @@ static epx_status_t take_dots(const epx_pooled_wave_t *w, const uint8_t *kept, f
     return env->kernels->take_dots(&args, w->stream);
 }
 
-epx_status_t epx_pooled_dispatch_backward_finish(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave,
-                                                 void *dx, float *dweight, epx_stream_t stream)
+epx_status_t epx_pooled_dispatch_backward_finish(epx_transport_t *transport, epx_plan_base_t *plan,
+                                                 int32_t wave, void *dx, float *dweight, epx_stream_t stream)
 {
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_DISPATCH_BACKWARD, wave, stream);
     const epx_pooled_map_t *map = &w.pooled->map;

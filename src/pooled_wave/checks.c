@@ -5,7 +5,8 @@
 #include <stdio.h>
 
 /* Who is blamed, in words that end every sentence here. */
-#define LEFT_BY_EXCHANGE "the exchange left it so, not a caller's computation; report it, then epx_group_recover"
+#define LEFT_BY_EXCHANGE \
+    "the exchange left it so, not a caller's computation; report it, then epx_group_recover"
 
 static int is_out(const epx_pooled_wave_t *w)
 {
@@ -29,8 +30,8 @@ static int64_t *bad_of(const epx_pooled_wave_t *w)
 static void begin_text(const epx_pooled_wave_t *w, char *text, size_t bytes)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
-    snprintf(text, bytes, "%s: rank %d, %s, wave %d, lane %d", env->group_name, env->shape->rank, epx_move_name(w->move),
-             w->wave, w->plan->lane->index);
+    snprintf(text, bytes, "%s: rank %d, %s, wave %d, lane %d", env->group_name, env->shape->rank,
+             epx_move_name(w->move), w->wave, w->plan->lane->index);
 }
 
 epx_status_t epx_pooled_refill(const epx_pooled_wave_t *w)
@@ -39,8 +40,8 @@ epx_status_t epx_pooled_refill(const epx_pooled_wave_t *w)
     if (!w->pooled->dims.checks)
         return EPX_OK;
     if (is_out(w))
-        return epx_canary_fill(&w->pooled->transport, epx_pooled_incoming(w, 0), map->side[w->side].segment_bytes,
-                               w->stream);
+        return epx_canary_fill(&w->pooled->transport, epx_pooled_incoming(w, 0),
+                               map->side[w->side].segment_bytes, w->stream);
     return epx_canary_fill(&w->pooled->transport, epx_pooled_home(w, map->home_note),
                            map->slot_segment_bytes - map->home_note, w->stream);
 }
@@ -57,8 +58,9 @@ epx_status_t epx_pooled_check_headers(const epx_pooled_wave_t *w)
         return status;
     begin_text(w, begin, sizeof(begin));
     if (bad[1] < 0)
-        return env->services->fail(EPX_ERR_CORRUPT, "%s: the header from rank %" PRId64 " holds the tag %" PRId64
-                                                    ", no expert has it: " LEFT_BY_EXCHANGE,
+        return env->services->fail(EPX_ERR_CORRUPT,
+                                   "%s: the header from rank %" PRId64 " holds the tag %" PRId64
+                                   ", no expert has it: " LEFT_BY_EXCHANGE,
                                    begin, bad[0], -bad[1]);
     return env->services->fail(EPX_ERR_CORRUPT,
                                "%s: the header from rank %" PRId64 " never arrived (its stamp is %" PRIx64
@@ -78,8 +80,8 @@ static epx_status_t blame_batch_row(const epx_pooled_wave_t *w, const int64_t *b
     if (status != EPX_OK)
         return status;
     begin_text(w, begin, sizeof(begin));
-    return env->services->fail(EPX_ERR_CORRUPT, "%s: row %" PRId64 ", of expert %d, from rank %" PRId64 " %s", begin,
-                               bad[0], shape->real.expert[shape->real.first[shape->rank] + bad[1]],
+    return env->services->fail(EPX_ERR_CORRUPT, "%s: row %" PRId64 ", of expert %d, from rank %" PRId64 " %s",
+                               begin, bad[0], shape->real.expert[shape->real.first[shape->rank] + bad[1]],
                                row / w->pooled->dims.slab_rows, what);
 }
 
@@ -144,14 +146,15 @@ epx_status_t epx_pooled_check_caller(const epx_pooled_wave_t *w, const void *row
     if (status != EPX_OK)
         return status;
     int32_t note[2] = {bad[0] < 0 ? EPX_OK : EPX_ERR_CORRUPT, 0};
-    status = env->device->copy(epx_pooled_lane(w->pooled, w->plan->lane->index, w->pooled->map.note), note, sizeof(note),
-                               w->stream);
+    status = env->device->copy(epx_pooled_lane(w->pooled, w->plan->lane->index, w->pooled->map.note), note,
+                               sizeof(note), w->stream);
     if (status == EPX_OK)
         status = env->device->synchronize(w->stream);
     if (status != EPX_OK || bad[0] < 0)
         return status;
-    return blame_batch_row(w, bad, "was not written: the caller's computation left it out, after epx_check_poison; "
-                                   "mend it, then epx_group_recover");
+    return blame_batch_row(w, bad,
+                           "was not written: the caller's computation left it out, after epx_check_poison; "
+                           "mend it, then epx_group_recover");
 }
 
 /* Where home row h went and whose it is. */
@@ -174,7 +177,8 @@ static epx_status_t find_home_row(const epx_pooled_wave_t *w, int64_t h, home_ro
     if (status == EPX_OK)
         status = fetch(w, &row_p->expert, expert + row_p->assignment, sizeof(row_p->expert));
     if (status == EPX_OK)
-        status = fetch(w, &row_p->note, (const char *)epx_pooled_home(w, map->home_note) + 8 * (int64_t)row_p->peer,
+        status = fetch(w, &row_p->note,
+                       (const char *)epx_pooled_home(w, map->home_note) + 8 * (int64_t)row_p->peer,
                        sizeof(row_p->note));
     return status;
 }
@@ -190,11 +194,13 @@ static epx_status_t blame_home_row(const epx_pooled_wave_t *w, int64_t h, int po
     begin_text(w, begin, sizeof(begin));
     const char *what = "came home with another checksum than when it was sent: " LEFT_BY_EXCHANGE;
     if (poisoned && row.note != EPX_OK)
-        what = "was not written there: the caller's computation of that rank left it out; mend it, then epx_group_recover";
+        what = "was not written there: the caller's computation of that rank left it out; mend it, then "
+               "epx_group_recover";
     else if (poisoned)
         what = "never came home: " LEFT_BY_EXCHANGE;
-    return env->services->fail(EPX_ERR_CORRUPT, "%s: row %" PRId64 ", of expert %d at rank %d (token %d, k %d), %s", begin,
-                               h, row.expert, row.peer, row.assignment / env->shape->columns,
+    return env->services->fail(EPX_ERR_CORRUPT,
+                               "%s: row %" PRId64 ", of expert %d at rank %d (token %d, k %d), %s", begin, h,
+                               row.expert, row.peer, row.assignment / env->shape->columns,
                                row.assignment % env->shape->columns, what);
 }
 

@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-epx_status_t epx_pooled_dispatch_start(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave, const void *x,
-                                       const epx_batch_t *batch, epx_stream_t stream)
+epx_status_t epx_pooled_dispatch_start(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave,
+                                       const void *x, const epx_batch_t *batch, epx_stream_t stream)
 {
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_DISPATCH, wave, stream);
     epx_pooled_state_t *state = epx_pooled_state(plan);
@@ -62,8 +62,8 @@ epx_status_t epx_pooled_dispatch_finish(epx_transport_t *transport, epx_plan_bas
     return status;
 }
 
-epx_status_t epx_pooled_combine_start(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave, const void *y,
-                                      epx_stream_t stream)
+epx_status_t epx_pooled_combine_start(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave,
+                                      const void *y, epx_stream_t stream)
 {
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_COMBINE, wave, stream);
     epx_pooled_begin(&w);
@@ -91,8 +91,8 @@ static epx_status_t learn(const epx_pooled_wave_t *w, const uint8_t *kept)
     return status;
 }
 
-epx_status_t epx_pooled_combine_finish(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave, void *out,
-                                       epx_stream_t stream)
+epx_status_t epx_pooled_combine_finish(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave,
+                                       void *out, epx_stream_t stream)
 {
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_COMBINE, wave, stream);
     const epx_pooled_map_t *map = &w.pooled->map;

@@ -1,20 +1,20 @@
 /*
  * Insides of pooled_wave. SPDX-License-Identifier: Apache-2.0
  *
- * Home and incoming rows are numbered as kernels_pooled_wave.h says. Memory, everything laid out by pure functions of the
- * shape (map.c):
- *   segment  per (lane, slot): incoming slabs (apart for gradients with backward=recompute), and what comes home
- *   batch    per (lane, slot): rows that land in the library's own memory
- *   scratch  static tables; per (lane, slot) the way from incoming rows to the batch and back; per lane the rest
- *   plan     head, validity of the routing, weights, places, kept bits; or, with extra_wave, counts instead of places
+ * Home and incoming rows are numbered as kernels_pooled_wave.h says. Memory, everything laid out by pure
+ * functions of the shape (map.c): segment  per (lane, slot): incoming slabs (apart for gradients with
+ * backward=recompute), and what comes home batch    per (lane, slot): rows that land in the library's own
+ * memory scratch  static tables; per (lane, slot) the way from incoming rows to the batch and back; per lane
+ * the rest plan     head, validity of the routing, weights, places, kept bits; or, with extra_wave, counts
+ * instead of places
  *
  * Invariants of a slot, on every rank:
- *   I1  Incoming slabs of a wave are read only by its dispatch (combine_backward) finish, and are free for the sender's next
- *       wave of that slot once this rank has posted its combine (dispatch_backward) start.
- *   I2  What comes home is read only by the combine (dispatch_backward) finish; peers write there again only after this
- *       rank has posted its next dispatch (combine_backward) start of that slot.
- *   I3  So every receive buffer may be filled with the canary right after it was read, before the next post.
- *   I4  `to`, `kept`, `start`, `count` of a slot hold from the finish that computed them to the start of the way back.
+ *   I1  Incoming slabs of a wave are read only by its dispatch (combine_backward) finish, and are free for
+ * the sender's next wave of that slot once this rank has posted its combine (dispatch_backward) start. I2
+ * What comes home is read only by the combine (dispatch_backward) finish; peers write there again only after
+ * this rank has posted its next dispatch (combine_backward) start of that slot. I3  So every receive buffer
+ * may be filled with the canary right after it was read, before the next post. I4  `to`, `kept`, `start`,
+ * `count` of a slot hold from the finish that computed them to the start of the way back.
  */
 #ifndef EPX_POOLED_WAVE_INTERNAL_H
 #define EPX_POOLED_WAVE_INTERNAL_H
@@ -24,33 +24,37 @@
 #include "pooled_wave/pooled_wave.h"
 #include "transport/common.h"
 
-/* A failed route moves its lane's epoch on by so much, so that no wait of the failed routing can be met afterwards. */
+/* A failed route moves its lane's epoch on by so much, so that no wait of the failed routing can be met
+ * afterwards. */
 #define EPX_POOLED_JUMP 65536u
 
 /*
- * Failure words of a lane: its n-th route has row n mod this. One row would not do: a plan that was routed well and is still
- * to be dispatched must neither take a later failure for its own, nor miss its own behind a later one.
+ * Failure words of a lane: its n-th route has row n mod this. One row would not do: a plan that was routed
+ * well and is still to be dispatched must neither take a later failure for its own, nor miss its own behind a
+ * later one.
  */
 #define EPX_POOLED_FAILURE_ROWS 32
 
 /* Numbers that follow from the shape; equal on all ranks. */
 typedef struct epx_pooled_dims {
-    int64_t home_rows, slab_rows;    /* see kernels_pooled_wave.h; slab_rows is that of the largest destination */
-    int64_t rows_per_expert;         /* R, rounded up to row_align */
-    int64_t batch_rows;              /* of the rank that owns most */
-    int64_t assignments;             /* T_max * columns */
+    int64_t home_rows,
+        slab_rows;           /* see kernels_pooled_wave.h; slab_rows is that of the largest destination */
+    int64_t rows_per_expert; /* R, rounded up to row_align */
+    int64_t batch_rows;      /* of the rank that owns most */
+    int64_t assignments;     /* T_max * columns */
     int32_t local_max, virtual_local_max; /* experts of the real and virtual rank that own most */
     int32_t tag_bytes;
     int64_t header_bytes;
-    int32_t sides;                   /* 2: gradients have incoming slabs and batches of their own */
+    int32_t sides; /* 2: gradients have incoming slabs and batches of their own */
     int32_t extra_wave, backward, checks, sums; /* flags; checks: canary or full, sums: full */
 } epx_pooled_dims_t;
 
 /* Offsets. -1 where a shape has no such area. */
 typedef struct epx_pooled_side_map {
-    int64_t header, rows, aux, origin, weight, sum; /* in the segment, from the side's begin: S * slab_rows entries each */
+    int64_t header, rows, aux, origin, weight,
+        sum; /* in the segment, from the side's begin: S * slab_rows entries each */
     int64_t segment_bytes;
-    int64_t batch_rows, batch_aux, batch_origin;    /* in the batch area, from the side's begin */
+    int64_t batch_rows, batch_aux, batch_origin; /* in the batch area, from the side's begin */
     int64_t batch_bytes;
 } epx_pooled_side_map_t;
 
@@ -63,8 +67,8 @@ typedef struct epx_pooled_map {
     int64_t owner, local, first, expert, base, before, out_runs, back_runs, block_runs, zeros;
     /* scratch per lane, from the lane's begin */
     int64_t lane_begin, lane_bytes;
-    int64_t list, headers, tags, pointers, bad, counts, gate, slot, remaining, move, place, acc, note, sums, check_start,
-        check_count;
+    int64_t list, headers, tags, pointers, bad, counts, gate, slot, remaining, move, place, acc, note, sums,
+        check_start, check_count;
     /* scratch per (lane, slot, side), from its begin */
     int64_t side_begin, side_bytes;
     int64_t to, from, kept, start, count, weight, dots;
@@ -81,9 +85,10 @@ typedef struct epx_pooled_own {
 
 /* A plan's handle part; zeroed at creation. */
 typedef struct epx_pooled_state {
-    uint64_t open_route;   /* epoch of this handle's last route while nobody knows yet whether it was good everywhere; 0: known */
-    uint64_t first_start;  /* epoch of the dispatch start that came first behind it; 0: none yet */
-    uint64_t epoch[];      /* [EPX_MOVES][depth] of the starts */
+    uint64_t open_route;  /* epoch of this handle's last route while nobody knows yet whether it was good
+                             everywhere; 0: known */
+    uint64_t first_start; /* epoch of the dispatch start that came first behind it; 0: none yet */
+    uint64_t epoch[];     /* [EPX_MOVES][depth] of the starts */
 } epx_pooled_state_t;
 
 typedef struct epx_pooled {
@@ -93,7 +98,7 @@ typedef struct epx_pooled {
     epx_pooled_map_t map;
     epx_k_pooled_layout_t layout;
     int64_t remote_out, remote_in; /* rows of slabs to and from other ranks */
-    int64_t host_tables[];         /* base [S + 1], before [N] as int32; three tables of S runs; routes [lanes] */
+    int64_t host_tables[]; /* base [S + 1], before [N] as int32; three tables of S runs; routes [lanes] */
 } epx_pooled_t;
 
 /* The tables in host_tables. */
@@ -120,14 +125,16 @@ typedef struct epx_pooled_wave {
 epx_shape_t epx_pooled_shape(const epx_shape_t *asked);
 
 int epx_pooled_probe(const epx_shape_t *shape, uint32_t caps, char *reason, size_t reason_bytes);
-epx_status_t epx_pooled_dims(const epx_shape_t *shape, const epx_services_t *services, epx_pooled_dims_t *dims_p);
+epx_status_t epx_pooled_dims(const epx_shape_t *shape, const epx_services_t *services,
+                             epx_pooled_dims_t *dims_p);
 void epx_pooled_map(const epx_shape_t *shape, const epx_pooled_dims_t *dims, epx_pooled_map_t *map_p);
 epx_status_t epx_pooled_query(const epx_shape_t *shape, uint32_t caps, const epx_services_t *services,
                               epx_sizes_t *sizes_p);
 
 /* ---- areas.c: addresses ---- */
-void *epx_pooled_incoming(const epx_pooled_wave_t *w, int64_t offset);       /* mine */
-int64_t epx_pooled_incoming_offset(const epx_pooled_wave_t *w, int64_t offset); /* in the segment, any rank's */
+void *epx_pooled_incoming(const epx_pooled_wave_t *w, int64_t offset); /* mine */
+int64_t epx_pooled_incoming_offset(const epx_pooled_wave_t *w,
+                                   int64_t offset); /* in the segment, any rank's */
 void *epx_pooled_home(const epx_pooled_wave_t *w, int64_t offset);
 int64_t epx_pooled_home_offset(const epx_pooled_wave_t *w, int64_t offset);
 void *epx_pooled_batch(const epx_pooled_wave_t *w, int64_t offset);
@@ -137,20 +144,25 @@ void *epx_pooled_static(const epx_pooled_t *pooled, int64_t offset);
 void *epx_pooled_plan(const epx_plan_base_t *plan, int64_t offset);
 epx_pooled_state_t *epx_pooled_state(const epx_plan_base_t *plan);
 epx_pooled_tables_t epx_pooled_tables(epx_pooled_t *pooled);
-uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *plan, epx_move_t move, int32_t wave);
+uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *plan, epx_move_t move,
+                           int32_t wave);
 
-/* ---- moves.c: what the four moves share ---- */
+/* ---- moves.c, out.c, in.c, home.c: what the four moves share ---- */
 
 /* A wave's view without its places. */
-epx_pooled_wave_t epx_pooled_view(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move, int32_t wave,
-                                  epx_stream_t stream);
+epx_pooled_wave_t epx_pooled_view(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move,
+                                  int32_t wave, epx_stream_t stream);
 /* Takes the move's epoch at a start. */
 void epx_pooled_begin(epx_pooled_wave_t *w);
 /* Finds the wave's places (computes them with extra_wave). */
 epx_status_t epx_pooled_find_places(epx_pooled_wave_t *w);
 /* Waits for all peers. With `watch` a failed route ends the wait, and the plan. */
 epx_status_t epx_pooled_wait(const epx_pooled_wave_t *w, int watch);
-/* Packs and sends rows [T, H] with what travels beside them, and the headers, to all destinations; then posts. */
+/* Sets my word of this move at all peers. */
+epx_status_t epx_pooled_post(const epx_pooled_wave_t *w);
+void epx_pooled_add_part(epx_k_push_t *args, epx_part_t part);
+/* Packs and sends rows [T, H] with what travels beside them, and the headers, to all destinations; then
+ * posts. */
 epx_status_t epx_pooled_send_out(epx_pooled_wave_t *w, const void *rows, const void *aux);
 /* Gate 2 over what came, and the batch's layout. count: into the plan's statistics. */
 epx_status_t epx_pooled_receive(const epx_pooled_wave_t *w, int count);
@@ -186,19 +198,22 @@ epx_status_t epx_pooled_check_home(const epx_pooled_wave_t *w, const uint8_t *ke
 /* ---- route.c, forward.c, backward.c ---- */
 epx_status_t epx_pooled_route(epx_transport_t *transport, epx_plan_base_t *plan, const epx_routing_t *routing,
                               epx_status_t publish, epx_stream_t stream);
-/* A wait has seen that a peer's route failed: the plan is dead here too, and the lane goes on where it does everywhere. */
+/* A wait has seen that a peer's route failed: the plan is dead here too, and the lane goes on where it does
+ * everywhere. */
 void epx_pooled_died(const epx_pooled_wave_t *w, epx_status_t status);
 
 epx_status_t epx_pooled_dispatch_start(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *x,
                                        const epx_batch_t *batch, epx_stream_t);
-epx_status_t epx_pooled_dispatch_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave, epx_batch_t *batch,
-                                        epx_stream_t);
-epx_status_t epx_pooled_combine_start(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *y, epx_stream_t);
-epx_status_t epx_pooled_combine_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave, void *out, epx_stream_t);
-epx_status_t epx_pooled_combine_backward_start(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *dout,
-                                               epx_stream_t);
-epx_status_t epx_pooled_combine_backward_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *y,
-                                                epx_batch_t *dy, epx_stream_t);
+epx_status_t epx_pooled_dispatch_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave,
+                                        epx_batch_t *batch, epx_stream_t);
+epx_status_t epx_pooled_combine_start(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *y,
+                                      epx_stream_t);
+epx_status_t epx_pooled_combine_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave, void *out,
+                                       epx_stream_t);
+epx_status_t epx_pooled_combine_backward_start(epx_transport_t *, epx_plan_base_t *, int32_t wave,
+                                               const void *dout, epx_stream_t);
+epx_status_t epx_pooled_combine_backward_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave,
+                                                const void *y, epx_batch_t *dy, epx_stream_t);
 epx_status_t epx_pooled_dispatch_backward_start(epx_transport_t *, epx_plan_base_t *, int32_t wave,
                                                 const void *dx_rows, epx_stream_t);
 epx_status_t epx_pooled_dispatch_backward_finish(epx_transport_t *, epx_plan_base_t *, int32_t wave, void *dx,

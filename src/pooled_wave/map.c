@@ -17,9 +17,11 @@ static const char *refusal(const epx_shape_t *shape, uint32_t caps)
     if (!(caps & EPX_FABRIC_LOADSTORE))
         return "needs a fabric with loads and stores (others come with a later version)";
     if (shape->accept != EPX_ACCEPT_DEFAULT)
-        return "EPX_ACCEPT has no meaning here: who is kept follows from pooled_wave's two gates; unset it, or use ragged";
+        return "EPX_ACCEPT has no meaning here: who is kept follows from pooled_wave's two gates; unset it, "
+               "or use ragged";
     if (shape->wire == EPX_WIRE_RANK)
-        return "EPX_WIRE=rank has no meaning here: every slot carries one (token, k); unset it, or use ragged";
+        return "EPX_WIRE=rank has no meaning here: every slot carries one (token, k); unset it, or use "
+               "ragged";
     if (shape->batch == EPX_BATCH_INDEXED)
         return "EPX_BATCH=indexed needs the rank wire, which pooled_wave has not; unset it, or use ragged";
     if (shape->overflow != EPX_OVERFLOW_SPILL && shape->columns != shape->top_k)
@@ -40,14 +42,16 @@ static int32_t largest_owner(const epx_owners_t *owners)
 {
     int32_t most = 0;
     for (int32_t r = 0; r < owners->ranks; r++)
-        most = owners->first[r + 1] - owners->first[r] > most ? owners->first[r + 1] - owners->first[r] : most;
+        most =
+            owners->first[r + 1] - owners->first[r] > most ? owners->first[r + 1] - owners->first[r] : most;
     return most;
 }
 
 /* Numbers beyond this are refused; cut there, their products stay within 64 bits. */
 static int64_t cut(int64_t rows) { return rows > ROWS_LIMIT ? ROWS_LIMIT + 1 : rows; }
 
-/* Slots that one real source sends to the real destination d in a wave: m * (sum of P over its virtual ranks). */
+/* Slots that one real source sends to the real destination d in a wave: m * (sum of P over its virtual
+ * ranks). */
 static int64_t slab_slots(const epx_shape_t *shape, const epx_rule_t *rule, int32_t d)
 {
     int32_t m = shape->splits;
@@ -66,13 +70,16 @@ typedef struct limit_row {
 static double bytes_at_most(const epx_shape_t *shape, const epx_pooled_dims_t *dims)
 {
     double beside = 256, slots = (double)shape->lanes * shape->depth;
-    double rows = 2.0 * ((double)dims->slab_rows * shape->ranks + (double)dims->batch_rows) + (double)dims->home_rows;
-    double tables = 16.0 * ((double)shape->virtual_ranks * shape->experts + (double)dims->home_rows * shape->waves);
+    double rows =
+        2.0 * ((double)dims->slab_rows * shape->ranks + (double)dims->batch_rows) + (double)dims->home_rows;
+    double tables =
+        16.0 * ((double)shape->virtual_ranks * shape->experts + (double)dims->home_rows * shape->waves);
     double lane = 4.0 * shape->tokens_max * shape->width + 64.0 * (double)dims->assignments + tables;
     return slots * rows * ((double)shape->row_bytes + beside) + shape->lanes * lane;
 }
 
-epx_status_t epx_pooled_dims(const epx_shape_t *shape, const epx_services_t *services, epx_pooled_dims_t *dims_p)
+epx_status_t epx_pooled_dims(const epx_shape_t *shape, const epx_services_t *services,
+                             epx_pooled_dims_t *dims_p)
 {
     epx_rule_t rule = epx_rule_of(shape, shape->waves);
     epx_pooled_dims_t dims = {0};
@@ -98,18 +105,20 @@ epx_status_t epx_pooled_dims(const epx_shape_t *shape, const epx_services_t *ser
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
         if (limits[i].rows > ROWS_LIMIT)
             return services->fail(EPX_ERR_ARG,
-                                  "pooled_wave would need %" PRId64 " or more %s, beyond 2^31 - 1; lower tokens_max or the "
+                                  "pooled_wave would need %" PRId64
+                                  " or more %s, beyond 2^31 - 1; lower tokens_max or the "
                                   "capacity factors%s",
                                   limits[i].rows, limits[i].what,
                                   shape->dropless ? ", or do without EPX_CAPACITY_FACTOR=dropless" : "");
 
     double bytes = bytes_at_most(shape, &dims);
     if (bytes > 0x1p61)
-        return services->fail(EPX_ERR_NO_MEMORY, "pooled_wave would need about %.3g bytes; lower tokens_max or width", bytes);
+        return services->fail(EPX_ERR_NO_MEMORY,
+                              "pooled_wave would need about %.3g bytes; lower tokens_max or width", bytes);
 
     dims.tag_bytes = dims.virtual_local_max <= UINT16_MAX ? 2 : 4;
-    dims.header_bytes = epx_round_up(EPX_POOLED_HEADER_VALID + 8 * (int64_t)shape->splits + dims.tag_bytes * dims.slab_rows,
-                                     16);
+    dims.header_bytes = epx_round_up(
+        EPX_POOLED_HEADER_VALID + 8 * (int64_t)shape->splits + dims.tag_bytes * dims.slab_rows, 16);
     dims.sides = shape->backward == EPX_BACKWARD_RECOMPUTE ? 2 : 1;
     dims.backward = shape->backward != EPX_BACKWARD_NONE;
     dims.checks = shape->check == EPX_CHECK_CANARY || shape->check == EPX_CHECK_FULL;
@@ -121,10 +130,14 @@ epx_status_t epx_pooled_dims(const epx_shape_t *shape, const epx_services_t *ser
 /* ---- what lies where -------------------------------------------------------------------------------------------- */
 
 /* An area that a shape may do without. */
-static int64_t take_if(int wanted, int64_t *end, int64_t bytes) { return wanted ? epx_take_area(end, bytes) : -1; }
+static int64_t take_if(int wanted, int64_t *end, int64_t bytes)
+{
+    return wanted ? epx_take_area(end, bytes) : -1;
+}
 
 /* Side 0 carries the forward pass, and gradients too unless they have side 1. */
-static void map_side(const epx_shape_t *shape, const epx_pooled_dims_t *dims, int32_t side, epx_pooled_side_map_t *map)
+static void map_side(const epx_shape_t *shape, const epx_pooled_dims_t *dims, int32_t side,
+                     epx_pooled_side_map_t *map)
 {
     int64_t rows = dims->slab_rows * shape->ranks, end = 0;
     int forward = side == 0, gradients = dims->backward && side == dims->sides - 1;
@@ -173,7 +186,8 @@ static void map_static(const epx_shape_t *shape, int64_t *end, epx_pooled_map_t 
 
 static void map_lane(const epx_shape_t *shape, const epx_pooled_dims_t *dims, epx_pooled_map_t *map)
 {
-    int64_t end = 0, word = sizeof(int32_t), n = shape->virtual_ranks, table = shape->splits * (int64_t)shape->experts;
+    int64_t end = 0, word = sizeof(int32_t), n = shape->virtual_ranks,
+            table = shape->splits * (int64_t)shape->experts;
     map->list = epx_take_area(&end, dims->home_rows * word);
     map->headers = epx_take_area(&end, dims->header_bytes * shape->ranks);
     map->tags = epx_take_area(&end, dims->slab_rows * shape->ranks * word);
@@ -185,7 +199,8 @@ static void map_lane(const epx_shape_t *shape, const epx_pooled_dims_t *dims, ep
     map->remaining = take_if(dims->extra_wave, &end, (n * dims->virtual_local_max + n) * word);
     map->move = take_if(dims->extra_wave, &end, table * 3 * word);
     map->place = take_if(dims->extra_wave, &end, dims->assignments * word);
-    map->acc = take_if(shape->out_type != EPX_FP32, &end, (int64_t)shape->tokens_max * shape->width * (int64_t)sizeof(float));
+    map->acc = take_if(shape->out_type != EPX_FP32, &end,
+                       (int64_t)shape->tokens_max * shape->width * (int64_t)sizeof(float));
     map->note = take_if(dims->checks, &end, 8);
     map->sums = take_if(dims->sums, &end, dims->batch_rows * (int64_t)sizeof(uint32_t));
     map->check_start = take_if(dims->checks, &end, dims->home_rows * (int64_t)sizeof(int64_t));
@@ -259,18 +274,19 @@ epx_status_t epx_pooled_query(const epx_shape_t *asked, uint32_t caps, const epx
         return status;
     epx_pooled_map(shape, &dims, &map);
 
+    int64_t counts = dims.extra_wave ? shape->splits * (int64_t)shape->experts * (int64_t)sizeof(int32_t) : 0;
     int64_t tables = (shape->ranks + (int64_t)1 + shape->virtual_ranks) * (int64_t)sizeof(int32_t);
     *sizes_p = (epx_sizes_t){
         .segment_bytes = map.segment_bytes,
         .scratch_bytes = map.scratch_bytes,
         .batch_bytes = map.batch_bytes,
         .state_bytes = (int64_t)sizeof(epx_pooled_t) + epx_round_up(tables, 8) +
-                       3 * shape->ranks * (int64_t)sizeof(epx_run_t) + shape->lanes * (int64_t)sizeof(int64_t),
+                       3 * shape->ranks * (int64_t)sizeof(epx_run_t) +
+                       shape->lanes * (int64_t)sizeof(int64_t),
         .plan_bytes = map.plan_bytes,
         .plan_state_bytes = (int64_t)sizeof(epx_pooled_state_t) +
                             (int64_t)EPX_MOVES * shape->depth * (int64_t)sizeof(uint64_t),
-        .exchange_bytes = dims.extra_wave ? shape->splits * (int64_t)shape->experts * (int64_t)sizeof(int32_t)
-                                          : (int64_t)sizeof(int64_t),
+        .exchange_bytes = counts > (int64_t)sizeof(int64_t) ? counts : (int64_t)sizeof(int64_t),
         .channels = epx_move_channels(shape),
         .failure_channels = shape->lanes * EPX_POOLED_FAILURE_ROWS,
         .waves = dims.extra_wave ? 0 : shape->waves,

@@ -21,10 +21,11 @@ static void number_rows(const epx_shape_t *shape, const epx_pooled_tables_t *tab
 }
 
 /*
- * Who gets what: out, my slab to d; back, the rows that came from d; block, one entry of a table by peer. Everybody begins
- * with his right neighbour, so that not all write to one rank at once.
+ * Who gets what: out, my slab to d; back, the rows that came from d; block, one entry of a table by peer.
+ * Everybody begins with his right neighbour, so that not all write to one rank at once.
  */
-static void number_runs(const epx_shape_t *shape, const epx_pooled_dims_t *dims, const epx_pooled_tables_t *tables)
+static void number_runs(const epx_shape_t *shape, const epx_pooled_dims_t *dims,
+                        const epx_pooled_tables_t *tables)
 {
     int32_t me = shape->rank, mine = tables->base[me + 1] - tables->base[me];
     for (int32_t i = 0; i < shape->ranks; i++) {
@@ -33,7 +34,8 @@ static void number_runs(const epx_shape_t *shape, const epx_pooled_dims_t *dims,
                                      .row = me * dims->slab_rows,
                                      .peer = d,
                                      .rows = tables->base[d + 1] - tables->base[d]};
-        tables->back[i] = (epx_run_t){.first = d * dims->slab_rows, .row = tables->base[me], .peer = d, .rows = mine};
+        tables->back[i] =
+            (epx_run_t){.first = d * dims->slab_rows, .row = tables->base[me], .peer = d, .rows = mine};
         tables->block[i] = (epx_run_t){.first = d, .row = me, .peer = d, .rows = 1};
     }
 }
@@ -49,7 +51,8 @@ static epx_status_t copy_tables(epx_pooled_t *pooled, const epx_pooled_tables_t 
     const epx_transport_env_t *env = &pooled->transport.env;
     const epx_shape_t *shape = env->shape;
     const epx_pooled_map_t *map = &pooled->map;
-    int64_t experts = shape->experts * (int64_t)sizeof(int32_t), runs = shape->ranks * (int64_t)sizeof(epx_run_t);
+    int64_t experts = shape->experts * (int64_t)sizeof(int32_t),
+            runs = shape->ranks * (int64_t)sizeof(epx_run_t);
     int64_t word = sizeof(int32_t);
     const table_row_t rows[] = {
         {map->owner, shape->virt.owner, experts},
@@ -64,7 +67,8 @@ static epx_status_t copy_tables(epx_pooled_t *pooled, const epx_pooled_tables_t 
     };
     epx_status_t status = EPX_OK;
     for (size_t i = 0; status == EPX_OK && i < sizeof(rows) / sizeof(rows[0]); i++)
-        status = env->device->copy(epx_pooled_static(pooled, rows[i].offset), rows[i].host, (size_t)rows[i].bytes, NULL);
+        status = env->device->copy(epx_pooled_static(pooled, rows[i].offset), rows[i].host,
+                                   (size_t)rows[i].bytes, NULL);
     if (status == EPX_OK && map->zeros >= 0)
         status = env->device->fill(epx_pooled_static(pooled, map->zeros), 0, (size_t)shape->aux_bytes, NULL);
     return status;
@@ -134,18 +138,22 @@ static epx_status_t pooled_open(const epx_transport_env_t *asked, void *memory, 
 /* Nothing here is the transport's own. */
 static void pooled_close(epx_transport_t *transport) { (void)transport; }
 
-static void pooled_dump(epx_transport_t *transport, void (*line)(void *context, const char *text), void *context)
+static void pooled_dump(epx_transport_t *transport, void (*line)(void *context, const char *text),
+                        void *context)
 {
     const epx_pooled_t *pooled = (const epx_pooled_t *)transport;
     const epx_shape_t *shape = transport->env.shape;
     char text[192];
-    snprintf(text, sizeof(text), "pooled_wave: rank %d of %d, %d waves, overflow %s", shape->rank, shape->ranks,
-             shape->waves,
-             pooled->dims.extra_wave ? "extra_wave" : shape->overflow == EPX_OVERFLOW_SPILL ? "spill" : "drop");
+    snprintf(text, sizeof(text), "pooled_wave: rank %d of %d, %d waves, overflow %s", shape->rank,
+             shape->ranks, shape->waves,
+             pooled->dims.extra_wave                 ? "extra_wave"
+             : shape->overflow == EPX_OVERFLOW_SPILL ? "spill"
+                                                     : "drop");
     line(context, text);
     snprintf(text, sizeof(text),
-             "pooled_wave: a wave sends %" PRId64 " slots (%" PRId64 " of them to other ranks), receives %" PRId64
-             " from other ranks, keeps up to %" PRId64 " rows of each expert",
+             "pooled_wave: a wave sends %" PRId64 " slots (%" PRId64
+             " of them to other ranks), receives %" PRId64 " from other ranks, keeps up to %" PRId64
+             " rows of each expert",
              pooled->dims.home_rows, pooled->remote_out, pooled->remote_in, pooled->dims.rows_per_expert);
     line(context, text);
 }

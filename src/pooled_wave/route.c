@@ -2,17 +2,17 @@
 #include "pooled_wave/internal.h"
 
 /*
- * Failed routes. A rank whose route of epoch r fails sets its failure word of the lane to r + EPX_POOLED_JUMP at all peers and
- * goes on at once. Peers find out in the first dispatch after that route: its wait can never be met, since the failing
- * rank sends no data with an epoch that somebody still waits for: its lane goes on from r + EPX_POOLED_JUMP.
- *   J1  The lane goes there at the failing rank's next call of that plan, and at a peer when its dispatch has failed, so at
- *       the same place in the order of calls, which is one for all ranks.
- *   J2  A handle that is routed again before anybody's dispatch has told whether the route before was good does the same, on
- *       every rank, whether its own route was good or not.
- *   J3  It never goes back: max(epoch of the dispatch that failed, r + EPX_POOLED_JUMP).
- *   J4  Every route has failure words of its own (until the lane's 32nd route behind it), so other plans of the lane, good or
- *       bad, change nothing for it.
- * With extra_wave, and on fabrics without failure words, the route ends with an exchange and all ranks know at once.
+ * Failed routes. A rank whose route of epoch r fails sets its failure word of the lane to r + EPX_POOLED_JUMP
+ * at all peers and goes on at once. Peers find out in the first dispatch after that route: its wait can never
+ * be met, since the failing rank sends no data with an epoch that somebody still waits for: its lane goes on
+ * from r + EPX_POOLED_JUMP. J1  The lane goes there at the failing rank's next call of that plan, and at a
+ * peer when its dispatch has failed, so at the same place in the order of calls, which is one for all ranks.
+ *   J2  A handle that is routed again before anybody's dispatch has told whether the route before was good
+ * does the same, on every rank, whether its own route was good or not. J3  It never goes back: max(epoch of
+ * the dispatch that failed, r + EPX_POOLED_JUMP). J4  Every route has failure words of its own (until the
+ * lane's 32nd route behind it), so other plans of the lane, good or bad, change nothing for it. With
+ * extra_wave, and on fabrics without failure words, the route ends with an exchange and all ranks know at
+ * once.
  */
 
 typedef struct route {
@@ -40,17 +40,17 @@ static void begin_plan(route_t *route)
     head->waves = route->pooled->dims.extra_wave ? 0 : route->pooled->transport.env.shape->waves;
     head->tokens = 0;
     head->confirmed = head->learned = 0;
-    head->routed = head->skipped = head->kept = head->spilled = head->dropped_sender = head->dropped_receiver = 0;
+    head->routed = head->skipped = head->kept = head->spilled = head->dropped_sender =
+        head->dropped_receiver = 0;
     head->route_epoch = epx_lane_advance(plan->lane);
     route->own->route_lane = route->lane;
     int64_t number = epx_pooled_tables(route->pooled).routes[route->lane]++;
-    route->own->failure_row = route->lane * EPX_POOLED_FAILURE_ROWS + (int32_t)(number % EPX_POOLED_FAILURE_ROWS);
-    plan->sent_bytes = plan->received_bytes = plan->sent_meta_bytes = plan->received_meta_bytes = 0;
-    plan->wait_ns = plan->wait_longest_ns = 0;
-    plan->wait_peer = -1;
+    route->own->failure_row =
+        route->lane * EPX_POOLED_FAILURE_ROWS + (int32_t)(number % EPX_POOLED_FAILURE_ROWS);
 }
 
-/* Tells the peers, and waits for nobody. Returns the status that made the route fail, with the text that it has. */
+/* Tells the peers, and waits for nobody. Returns the status that made the route fail, with the text that it
+ * has. */
 static epx_status_t fail_route(const route_t *route, epx_status_t status)
 {
     epx_transport_t *transport = &route->pooled->transport;
@@ -113,8 +113,8 @@ static epx_status_t exchange_counts(const route_t *route)
     int32_t *counts = epx_pooled_plan(route->plan, map->plan_counts);
     size_t bytes = (size_t)env->shape->splits * (size_t)env->shape->experts * sizeof(*counts);
     epx_status_t status = epx_route_exchange(&route->pooled->transport, route->plan,
-                                             epx_pooled_lane(route->pooled, route->lane, map->counts), counts, bytes,
-                                             route->stream);
+                                             epx_pooled_lane(route->pooled, route->lane, map->counts), counts,
+                                             bytes, route->stream);
     if (status != EPX_OK)
         return status;
     epx_k_pooled_extra_t args = {.layout = &route->pooled->layout,
@@ -125,7 +125,8 @@ static epx_status_t exchange_counts(const route_t *route)
                                  .routed = &route->head->routed};
     status = env->kernels->pooled_extra(&args, route->stream);
     if (status == EPX_OK)
-        status = env->device->copy(&route->plan->waves, &route->head->waves, sizeof(route->plan->waves), route->stream);
+        status = env->device->copy(&route->plan->waves, &route->head->waves, sizeof(route->plan->waves),
+                                   route->stream);
     if (status == EPX_OK)
         status = env->device->synchronize(route->stream);
     return status;
@@ -137,7 +138,8 @@ static epx_status_t exchange_status(const route_t *route)
     epx_transport_t *transport = &route->pooled->transport;
     const epx_pooled_map_t *map = &route->pooled->map;
     return epx_route_exchange(transport, route->plan, epx_pooled_plan(route->plan, map->plan_valid),
-                              epx_pooled_lane(route->pooled, route->lane, map->gate), sizeof(int64_t), route->stream);
+                              epx_pooled_lane(route->pooled, route->lane, map->gate), sizeof(int64_t),
+                              route->stream);
 }
 
 /* What this rank decides alone. */

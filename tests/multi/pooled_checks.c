@@ -1,6 +1,6 @@
 /*
- * EPX_CHECK with pooled_wave: what is damaged on the way is found where it arrives, and the error says whose it is. The tests
- * reach into the segment between a start and its finish. SPDX-License-Identifier: Apache-2.0
+ * EPX_CHECK with pooled_wave: what is damaged on the way is found where it arrives, and the error says whose
+ * it is. The tests reach into the segment between a start and its finish. SPDX-License-Identifier: Apache-2.0
  */
 #include <criterion/criterion.h>
 #include <string.h>
@@ -15,11 +15,11 @@ enum { RANKS = 3, VICTIM = 2, SENDER = 0 };
 
 typedef enum damage {
     NONE,
-    ROW_MISSING,    /* the pattern stands where a row should be */
-    ROW_CHANGED,    /* one bit of a row */
+    ROW_MISSING, /* the pattern stands where a row should be */
+    ROW_CHANGED, /* one bit of a row */
     HEADER_MISSING,
     TAG_CHANGED,
-    LEFT_OUT        /* SENDER's computation does not write a row of VICTIM's */
+    LEFT_OUT /* SENDER's computation does not write a row of VICTIM's */
 } damage_t;
 
 typedef struct stage {
@@ -92,7 +92,8 @@ static void spoil_home(const epx_pooled_wave_t *w, const stage_t *stage)
     const seat_t *seat = victims_seat(stage);
     int64_t row_bytes = w->pooled->transport.env.shape->row_bytes;
     int64_t h = w->place[seat->token * stage->problem->columns + seat->k] - w->lo;
-    spoil((unsigned char *)epx_pooled_home(w, w->pooled->map.home_rows) + h * row_bytes, row_bytes, stage->damage);
+    spoil((unsigned char *)epx_pooled_home(w, w->pooled->map.home_rows) + h * row_bytes, row_bytes,
+          stage->damage);
 }
 
 /* After a start, before the finish. */
@@ -110,7 +111,8 @@ static void meet_damage(session_t *session, epx_plan_h plan, const stage_t *stag
     world_meet(self);
 }
 
-/* Whether the pass ends here: an error where one is wanted, with the right words, or one that a peer's has caused. */
+/* Whether the pass ends here: an error where one is wanted, with the right words, or one that a peer's has
+ * caused. */
 static int ends(session_t *session, const stage_t *stage, epx_move_t move, epx_status_t status)
 {
     rank_t *self = session->self;
@@ -119,7 +121,8 @@ static int ends(session_t *session, const stage_t *stage, epx_move_t move, epx_s
         world_meet(self); /* nobody is ended by what another does next */
         return status != EPX_OK;
     }
-    /* The group of a rank that has left a row out ends at once: its peers hear of that, or see the row first. */
+    /* The group of a rank that has left a row out ends at once: its peers hear of that, or see the row first.
+     */
     if (self->rank == VICTIM && !(stage->damage == LEFT_OUT && status == EPX_ERR_PEER)) {
         expect_status(self, epx_move_name(move), status, EPX_ERR_CORRUPT);
         for (int i = 0; i < 4 && stage->words[i]; i++)
@@ -129,7 +132,8 @@ static int ends(session_t *session, const stage_t *stage, epx_move_t move, epx_s
 }
 
 /* The rows that go home; SENDER leaves VICTIM's out. */
-static void rows_home(session_t *session, const stage_t *stage, epx_move_t move, buffer_t *rows, const epx_batch_t *batch)
+static void rows_home(session_t *session, const stage_t *stage, epx_move_t move, buffer_t *rows,
+                      const epx_batch_t *batch)
 {
     size_t row = problem_row_bytes(stage->problem);
     for (int e = 0; e < batch->local_experts; e++)
@@ -176,7 +180,8 @@ static void one_wave(session_t *session, epx_plan_h plan, const stage_t *stage, 
     if (ends(session, stage, EPX_MOVE_COMBINE_BACKWARD, status))
         return;
     rows_home(session, stage, EPX_MOVE_DISPATCH_BACKWARD, rows, &dy);
-    status = start_home(session, stage, EPX_MOVE_DISPATCH_BACKWARD, epx_dispatch_backward_start(plan, 0, rows->data, NULL));
+    status = start_home(session, stage, EPX_MOVE_DISPATCH_BACKWARD,
+                        epx_dispatch_backward_start(plan, 0, rows->data, NULL));
     meet_damage(session, plan, stage, EPX_MOVE_DISPATCH_BACKWARD);
     if (status == EPX_OK)
         status = epx_dispatch_backward_finish(plan, 0, sum->data, NULL, NULL);
@@ -262,10 +267,11 @@ Test(pooled_checks, a_changed_bit)
 {
     for (int i = 0; i < 2; i++)
         for (int move = 0; move < EPX_MOVES; move++)
-            run_stage(EPX_CHECK_FULL, backwards[i],
-                      (stage_t){.damage = ROW_CHANGED,
-                                .move = (epx_move_t)move,
-                                .words = {"rank 0", "of expert", "another checksum", "the exchange left it"}});
+            run_stage(
+                EPX_CHECK_FULL, backwards[i],
+                (stage_t){.damage = ROW_CHANGED,
+                          .move = (epx_move_t)move,
+                          .words = {"rank 0", "of expert", "another checksum", "the exchange left it"}});
 }
 
 Test(pooled_checks, a_damaged_header)

@@ -1,5 +1,6 @@
 /*
- * What a plan of pooled_wave learns and keeps: kept bits, extra waves, statistics. SPDX-License-Identifier: Apache-2.0
+ * What a plan of pooled_wave learns and keeps: kept bits, extra waves, statistics. SPDX-License-Identifier:
+ * Apache-2.0
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -44,7 +45,8 @@ static epx_plan_h attach_copy(session_t *session, epx_plan_h plan, int lane, voi
     epx_plan_h copy = NULL;
     *memory_p = aligned_alloc(256, bytes);
     memcpy(*memory_p, epx_plan_memory(plan), bytes);
-    expect_status(session->self, "epx_plan_attach", epx_plan_attach(session->group, lane, *memory_p, &copy), EPX_OK);
+    expect_status(session->self, "epx_plan_attach", epx_plan_attach(session->group, lane, *memory_p, &copy),
+                  EPX_OK);
     return copy;
 }
 
@@ -54,7 +56,8 @@ static void drop_copy(epx_plan_h *plan, void *memory)
     free(memory);
 }
 
-/* Bytes that were copied too early: no backward pass, and an error that says why; a forward pass teaches them. */
+/* Bytes that were copied too early: no backward pass, and an error that says why; a forward pass teaches
+ * them. */
 static void too_early(session_t *session, epx_plan_h copy, const oracle_t *o)
 {
     rank_t *self = session->self;
@@ -64,7 +67,8 @@ static void too_early(session_t *session, epx_plan_h copy, const oracle_t *o)
     pass_t pass = {.session = session, .plan = copy, .o = o};
     self->at = "epx_combine_backward too early";
     expect_status(self, "epx_combine_backward of bytes copied too early",
-                  epx_combine_backward(copy, 0, session->p->dout[self->rank], wave.y.data, &batch, NULL), EPX_ERR_ARG);
+                  epx_combine_backward(copy, 0, session->p->dout[self->rank], wave.y.data, &batch, NULL),
+                  EPX_ERR_ARG);
     expect_text(self, "epx_combine_backward", "forward pass", "kept", NULL);
     wave_free(&wave, self);
     if (pass_forward(&pass)) {
@@ -96,7 +100,8 @@ static void copies_rank(rank_t *self)
         wave_new(&wave, &session);
         epx_batch_t batch = wave_batch(&pass, &wave);
         calls(self, "epx_dispatch", w);
-        expect_status(self, "epx_dispatch", epx_dispatch(plan, w, c->problem->x[self->rank], &batch, NULL), EPX_OK);
+        expect_status(self, "epx_dispatch", epx_dispatch(plan, w, c->problem->x[self->rank], &batch, NULL),
+                      EPX_OK);
         wave_expert(&pass, w, &batch, wave.y.data);
         if (w == waves - 1)
             middle = attach_copy(&session, plan, 1, &memory[1]);
@@ -128,7 +133,8 @@ static void copies_rank(rank_t *self)
 
 Test(pooled_plans, copied_bytes_know_what_the_first_pass_has_taught_until_then)
 {
-    static const char *const names[] = {"pooled_wave", "pooled_wave_spill", "pooled_wave_extra", "pooled_wave_dropless"};
+    static const char *const names[] = {"pooled_wave", "pooled_wave_spill", "pooled_wave_extra",
+                                        "pooled_wave_dropless"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         copies_t c = {.problem = tight_problem(names[i], 1, 11)};
         c.oracle = oracle_of(c.problem);
@@ -141,7 +147,8 @@ Test(pooled_plans, copied_bytes_know_what_the_first_pass_has_taught_until_then)
 
 /* ---- what was refused ---------------------------------------------------------------------------------------------- */
 
-/* Every slot of the lane carries NaN in a first pass; what a second plan is refused must not bring any of it home. */
+/* Every slot of the lane carries NaN in a first pass; what a second plan is refused must not bring any of it
+ * home. */
 static void refused_rank(rank_t *self)
 {
     const copies_t *c = self->arg;
@@ -181,7 +188,8 @@ Test(pooled_plans, a_refused_slot_is_skipped_and_not_multiplied_by_zero)
 {
     copies_t c = {.problem = tight_problem("pooled_wave", 1, 12)};
     c.oracle = oracle_of(c.problem);
-    cr_assert(count_fate(c.oracle, REFUSED_RECEIVER) > 0 && count_fate(c.oracle, REFUSED) > 0, "gates are not tight");
+    cr_assert(count_fate(c.oracle, REFUSED_RECEIVER) > 0 && count_fate(c.oracle, REFUSED) > 0,
+              "gates are not tight");
     world_run(RANKS, refused_rank, &c);
     oracle_free(c.oracle);
     problem_free(c.problem);
@@ -201,7 +209,8 @@ Test(pooled_plans, spill_takes_other_choices)
     }
 }
 
-/* One plan, routings of many and of few waves in turn: its bytes and address stay, and so do its neighbours' passes. */
+/* One plan, routings of many and of few waves in turn: its bytes and address stay, and so do its neighbours'
+ * passes. */
 typedef struct growth {
     problem_t *problem[3];
     oracle_t *oracle[3];
@@ -221,7 +230,10 @@ static void growth_rank(rank_t *self)
         session_problem(&session, g->problem[i % 3]);
         expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
         expect(self, epx_plan_bytes(session.group) == bytes, "a plan's bytes have grown");
-        pass_t pass = {.session = &session, .plan = plan, .o = g->oracle[i % 3], .schedule = (schedule_t)(i % SCHEDULES)};
+        pass_t pass = {.session = &session,
+                       .plan = plan,
+                       .o = g->oracle[i % 3],
+                       .schedule = (schedule_t)(i % SCHEDULES)};
         if (pass_forward(&pass) && pass_backward(&pass))
             pass_stats(&pass);
         pass_free(&pass);
@@ -290,8 +302,8 @@ static void tally_rank(rank_t *self)
 
 Test(pooled_plans, statistics_add_up_over_the_group)
 {
-    static const char *const names[] = {"pooled_wave", "pooled_wave_1", "pooled_wave_spill", "pooled_wave_extra",
-                                        "pooled_wave_dropless"};
+    static const char *const names[] = {"pooled_wave", "pooled_wave_1", "pooled_wave_spill",
+                                        "pooled_wave_extra", "pooled_wave_dropless"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         for (int splits = 1; splits <= 5; splits += 2) {
             tally_t t = {.problem = tight_problem(names[i], splits, 15)};

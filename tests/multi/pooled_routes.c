@@ -1,6 +1,6 @@
 /*
- * Failed routes of pooled_wave: its peers learn of them in a dispatch, so what matters is what else happens on the lane
- * before. SPDX-License-Identifier: Apache-2.0
+ * Failed routes of pooled_wave: its peers learn of them in a dispatch, so what matters is what else happens
+ * on the lane before. SPDX-License-Identifier: Apache-2.0
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -16,9 +16,9 @@ typedef struct stage {
     problem_t *problem;
     oracle_t *oracle;
     int plans;
-    const char *bad;     /* one letter a plan: 'b' for a bad routing at the culprit */
-    int backwards;       /* passes in the opposite order of the routes */
-    int sleeper;         /* which rank is late */
+    const char *bad; /* one letter a plan: 'b' for a bad routing at the culprit */
+    int backwards;   /* passes in the opposite order of the routes */
+    int sleeper;     /* which rank is late */
 } stage_t;
 
 static epx_status_t bad_route(session_t *session, epx_plan_h plan)

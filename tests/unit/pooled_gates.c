@@ -1,6 +1,6 @@
 /*
- * The kernels of pooled_wave on inputs worked out by hand: places, slabs, the receiver's gate, the extra_wave schedule.
- * SPDX-License-Identifier: Apache-2.0
+ * The kernels of pooled_wave on inputs worked out by hand: places, slabs, the receiver's gate, the extra_wave
+ * schedule. SPDX-License-Identifier: Apache-2.0
  */
 #include <criterion/criterion.h>
 
@@ -18,7 +18,8 @@ static void expect_ints(const char *what, const int32_t *got, const int32_t *wan
 static void expect_longs(const char *what, const int64_t *got, const int64_t *wanted, int n)
 {
     for (int i = 0; i < n; i++)
-        cr_expect_eq(got[i], wanted[i], "%s[%d] is %lld, not %lld", what, i, (long long)got[i], (long long)wanted[i]);
+        cr_expect_eq(got[i], wanted[i], "%s[%d] is %lld, not %lld", what, i, (long long)got[i],
+                     (long long)wanted[i]);
 }
 
 /*
@@ -86,8 +87,8 @@ Test(pooled_gates, places_are_numbered_by_wave_destination_slot)
 
 Test(pooled_gates, a_spilled_choice_has_a_place_of_its_own)
 {
-    /* K = 1, X = 1: the refused sixth assignment goes to expert 0. Destination 0 has had three, which leaves the
-     * ordinal 3: wave 1, slot 1, home row 1 of wave 1. */
+    /* K = 1, X = 1: the refused sixth assignment goes to expert 0. Destination 0 has had three, which leaves
+     * the ordinal 3: wave 1, slot 1, home row 1 of wave 1. */
     epx_k_pooled_layout_t layout = three_experts();
     layout.columns = 2;
     static const int32_t ids[] = {0, 2, 1, 2, 0, -1, 2, 0, 2, 1, 2, 0};
@@ -111,8 +112,8 @@ Test(pooled_gates, a_spilled_choice_has_a_place_of_its_own)
 }
 
 /*
- * One rank that plays two, an expert each; T_max = 4, so 2 a virtual sender: P = ceil(2*1 / 2) = 1. The slab holds
- * sender 0's slots for both destinations, then sender 1's.
+ * One rank that plays two, an expert each; T_max = 4, so 2 a virtual sender: P = ceil(2*1 / 2) = 1. The slab
+ * holds sender 0's slots for both destinations, then sender 1's.
  */
 Test(pooled_gates, virtual_slabs_lie_by_sender_then_destination)
 {
@@ -234,7 +235,8 @@ Test(pooled_gates, a_wave_packs_its_own_rows)
 /*
  * Rank 0 of two owns both experts; T_max = 3, W = 1, cs = 1, cf = 0.5:
  *   P(0) = ceil(3*2 / 2) = 3    R = ceil(6*0.5 / 2) = 2    V = 3 + 2, limit min(2, ceil(5*0.5 / 2)) = 2
- * Slots round-robin: e0 of source 0, e0 of source 1, e0 of source 0 (refused), nothing, e1 of source 0, e1 of source 1.
+ * Slots round-robin: e0 of source 0, e0 of source 1, e0 of source 0 (refused), nothing, e1 of source 0, e1 of
+ * source 1.
  */
 typedef struct receiver {
     epx_k_pooled_layout_t layout;
@@ -245,8 +247,8 @@ typedef struct receiver {
     void *pointer[4];
 } receiver_t;
 
-static const int32_t two_owner[] = {0, 0}, two_local[] = {0, 1}, two_first[] = {0, 2, 2}, two_expert[] = {0, 1},
-                     two_base[] = {0, 3, 3}, two_before[] = {0, 0};
+static const int32_t two_owner[] = {0, 0}, two_local[] = {0, 1}, two_first[] = {0, 2, 2},
+                     two_expert[] = {0, 1}, two_base[] = {0, 3, 3}, two_before[] = {0, 0};
 
 static void put_tag(receiver_t *r, int source, int q, uint32_t tag)
 {
@@ -351,8 +353,9 @@ Test(pooled_gates, a_tag_that_no_expert_has_is_an_empty_slot_and_reported)
 }
 
 /*
- * extra_wave: an expert a rank, T_max = 3, W = 1, cs = cf = 1: P = ceil(3/2) = 2, R = ceil(6/2) = 3. Rank 0 wants expert 0
- * three times; rank 1 twice, and expert 1 once. Destination 0: wave 0 takes 2 of rank 0 and 1 of rank 1, wave 1 the rest.
+ * extra_wave: an expert a rank, T_max = 3, W = 1, cs = cf = 1: P = ceil(3/2) = 2, R = ceil(6/2) = 3. Rank 0
+ * wants expert 0 three times; rank 1 twice, and expert 1 once. Destination 0: wave 0 takes 2 of rank 0 and 1
+ * of rank 1, wave 1 the rest.
  */
 Test(pooled_gates, extra_waves_follow_from_the_counts)
 {

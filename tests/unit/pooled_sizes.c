@@ -12,7 +12,8 @@ enum { LOCAL = EPX_FABRIC_LOADSTORE | EPX_FABRIC_ONE_SIDED_WORDS };
 
 static char text[256];
 
-static __attribute__((format(printf, 2, 3))) epx_status_t keep_text(epx_status_t status, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) epx_status_t keep_text(epx_status_t status, const char *format,
+                                                                    ...)
 {
     va_list list;
     va_start(list, format);
@@ -25,7 +26,8 @@ static const epx_services_t services = {.fail = keep_text};
 static const epx_transport_ops_t *const ops = &epx_transport_pooled_wave;
 
 /* Five experts: three of rank 0, two of rank 1; K = 2, H = 4 of fp32. */
-static const int32_t owner[] = {0, 0, 0, 1, 1}, local[] = {0, 1, 2, 0, 1}, first[] = {0, 3, 5}, expert[] = {0, 1, 2, 3, 4};
+static const int32_t owner[] = {0, 0, 0, 1, 1}, local[] = {0, 1, 2, 0, 1}, first[] = {0, 3, 5},
+                     expert[] = {0, 1, 2, 3, 4};
 
 static epx_shape_t five_experts(void)
 {
@@ -98,10 +100,12 @@ static epx_pooled_dims_t dims_of(const epx_shape_t *shape)
 
 Test(pooled_sizes, dimensions_follow_the_formulas)
 {
-    /* A_max = 20: P(0) = ceil(20*3*1.25 / 10) = 8, P(1) = ceil(20*2*1.25 / 10) = 5, R = ceil(40*1.5 / 10) = 6. */
+    /* A_max = 20: P(0) = ceil(20*3*1.25 / 10) = 8, P(1) = ceil(20*2*1.25 / 10) = 5, R = ceil(40*1.5 / 10)
+     * = 6. */
     epx_shape_t shape = five_experts();
     epx_pooled_dims_t dims = dims_of(&shape);
-    cr_expect(dims.home_rows == 13 && dims.slab_rows == 8 && dims.rows_per_expert == 6 && dims.batch_rows == 18);
+    cr_expect(dims.home_rows == 13 && dims.slab_rows == 8 && dims.rows_per_expert == 6 &&
+              dims.batch_rows == 18);
     cr_expect(dims.tag_bytes == 2 && dims.header_bytes == 32 && dims.sides == 1 && dims.local_max == 3);
 
     shape.row_align = 4;

@@ -1,0 +1,135 @@
+/* pooled_wave: rows to the experts, gradients to the experts. SPDX-License-Identifier: Apache-2.0 */
+#include "pooled_wave/internal.h"
+
+/* What peers' kept bits have taught: only these rows travel from then on. */
+static const uint8_t *learned_kept(const epx_pooled_wave_t *w)
+{
+    if (w->pooled->map.plan_kept < 0 || !epx_plan_head(w->plan)->learned)
+        return NULL;
+    return (const uint8_t *)epx_pooled_plan(w->plan, w->pooled->map.plan_kept) + w->lo;
+}
+
+static epx_status_t pack(const epx_pooled_wave_t *w)
+{
+    const epx_transport_env_t *env = &w->pooled->transport.env;
+    const epx_pooled_map_t *map = &w->pooled->map;
+    int32_t lane = w->plan->lane->index;
+    epx_k_pooled_pack_t args = {.layout = &w->pooled->layout,
+                                .tokens = env->shape->tokens_max,
+                                .tokens_device = &epx_plan_head(w->plan)->tokens,
+                                .expert = epx_pooled_plan(w->plan, map->plan_expert),
+                                .place = w->place,
+                                .lo = w->lo,
+                                .kept = learned_kept(w),
+                                .list = epx_pooled_lane(w->pooled, lane, map->list),
+                                .valid = epx_pooled_plan(w->plan, map->plan_valid),
+                                .stamp = (uint32_t)w->epoch,
+                                .headers = epx_pooled_lane(w->pooled, lane, map->headers)};
+    return env->kernels->pooled_pack(&args, w->stream);
+}
+
+/* The headers, as one row per peer. */
+static epx_status_t push_headers(const epx_pooled_wave_t *w)
+{
+    const epx_transport_env_t *env = &w->pooled->transport.env;
+    const epx_pooled_map_t *map = &w->pooled->map;
+    int64_t bytes = w->pooled->dims.header_bytes;
+    epx_k_push_t args = {.dst = env->segment.peer_ptr,
+                         .runs = epx_pooled_static(w->pooled, map->block_runs),
+                         .run_count = env->shape->ranks,
+                         .rank = env->shape->rank,
+                         .columns = env->shape->columns};
+    epx_pooled_add_part(&args,
+                        (epx_part_t){.kind = EPX_PART_COPY,
+                                     .src = epx_pooled_lane(w->pooled, w->plan->lane->index, map->headers),
+                                     .src_stride = bytes,
+                                     .divide = 1,
+                                     .dst_offset = epx_pooled_incoming_offset(w, map->side[w->side].header),
+                                     .dst_stride = bytes,
+                                     .bytes = bytes});
+    return env->kernels->push(&args, w->stream);
+}
+
+/* Rows by the list, and what travels beside each. */
+static epx_status_t push_rows(const epx_pooled_wave_t *w, const void *rows, const void *aux)
+{
+    const epx_transport_env_t *env = &w->pooled->transport.env;
+    const epx_shape_t *shape = env->shape;
+    const epx_pooled_map_t *map = &w->pooled->map;
+    const epx_pooled_side_map_t *side = &map->side[w->side];
+    epx_k_push_t args = {.dst = env->segment.peer_ptr,
+                         .index = epx_pooled_lane(w->pooled, w->plan->lane->index, map->list),
+                         .runs = epx_pooled_static(w->pooled, map->out_runs),
+                         .run_count = shape->ranks,
+                         .rank = shape->rank,
+                         .columns = shape->columns};
+    epx_part_t part = {.kind = EPX_PART_COPY,
+                       .src = rows,
+                       .src_stride = shape->row_bytes,
+                       .divide = shape->columns,
+                       .dst_offset = epx_pooled_incoming_offset(w, side->rows),
+                       .dst_stride = shape->row_bytes,
+                       .bytes = shape->row_bytes};
+    epx_pooled_add_part(&args, part);
+    if (w->pooled->dims.sums) {
+        part.kind = EPX_PART_CHECKSUM;
+        part.dst_offset = epx_pooled_incoming_offset(w, side->sum);
+        part.dst_stride = sizeof(uint32_t);
+        epx_pooled_add_part(&args, part);
+    }
+    if (shape->origin)
+        epx_pooled_add_part(&args, (epx_part_t){.kind = EPX_PART_ORIGIN,
+                                                .divide = 1,
+                                                .dst_offset = epx_pooled_incoming_offset(w, side->origin),
+                                                .dst_stride = sizeof(epx_origin_t),
+                                                .bytes = sizeof(epx_origin_t)});
+    if (w->move == EPX_MOVE_DISPATCH && shape->aux_bytes > 0)
+        epx_pooled_add_part(&args,
+                            (epx_part_t){.kind = EPX_PART_COPY,
+                                         .src = aux != NULL ? aux : epx_pooled_static(w->pooled, map->zeros),
+                                         .src_stride = aux != NULL ? shape->aux_bytes : 0,
+                                         .divide = shape->columns,
+                                         .dst_offset = epx_pooled_incoming_offset(w, side->aux),
+                                         .dst_stride = shape->aux_bytes,
+                                         .bytes = shape->aux_bytes});
+    if (w->move == EPX_MOVE_COMBINE_BACKWARD)
+        epx_pooled_add_part(&args, (epx_part_t){.kind = EPX_PART_COPY,
+                                                .src = epx_pooled_plan(w->plan, map->plan_weights),
+                                                .src_stride = sizeof(float),
+                                                .divide = 1,
+                                                .dst_offset = epx_pooled_incoming_offset(w, side->weight),
+                                                .dst_stride = sizeof(float),
+                                                .bytes = sizeof(float)});
+    return env->kernels->push(&args, w->stream);
+}
+
+/* Slabs have one size, so bytes follow from the shape alone; see pooled_wave.h. */
+static void account_out(const epx_pooled_wave_t *w)
+{
+    const epx_shape_t *shape = w->pooled->transport.env.shape;
+    const epx_pooled_dims_t *dims = &w->pooled->dims;
+    int dispatch = w->move == EPX_MOVE_DISPATCH;
+    int64_t row = shape->row_bytes + (dispatch ? shape->aux_bytes : 0);
+    int64_t beside = (shape->origin ? (int64_t)sizeof(epx_origin_t) : 0) +
+                     (dims->sums ? (int64_t)sizeof(uint32_t) : 0) + (dispatch ? 0 : (int64_t)sizeof(float));
+    int64_t headers = (shape->ranks - 1) * dims->header_bytes;
+    w->plan->sent_bytes += w->pooled->remote_out * row;
+    w->plan->received_bytes += w->pooled->remote_in * row;
+    w->plan->sent_meta_bytes += w->pooled->remote_out * beside + headers;
+    w->plan->received_meta_bytes += w->pooled->remote_in * beside + headers;
+}
+
+epx_status_t epx_pooled_send_out(epx_pooled_wave_t *w, const void *rows, const void *aux)
+{
+    epx_status_t status = epx_pooled_find_places(w);
+    if (status == EPX_OK)
+        status = pack(w);
+    if (status == EPX_OK)
+        status = push_headers(w);
+    if (status == EPX_OK)
+        status = push_rows(w, rows, aux);
+    if (status != EPX_OK)
+        return status;
+    account_out(w);
+    return epx_pooled_post(w);
+}
