@@ -2,12 +2,14 @@
  * The fabric contract: how bytes and words move between the ranks of a group. For plug-in and fabric authors.
  * SPDX-License-Identifier: Apache-2.0
  *
- * Words. A fabric keeps `channels` rows of S 64-bit words on every rank; word (channel, p) on rank r is written by rank p
- * alone (post) and read by rank r alone (wait). A word is set to an epoch, never added to, and epochs only grow. A second
- * set of rows, the failure words, is written by post_failure and watched by waits.
- * A wait that ends with EPX_OK has acquire order: everything that the peer wrote before the post is visible.
+ * Words. A fabric keeps `channels` rows of S 64-bit words on every rank; word (channel, p) on rank r is
+ * written by rank p alone (post) and read by rank r alone (wait). A word is set to an epoch, never added to,
+ * and epochs only grow. A second set of rows, the failure words, is written by post_failure and watched by
+ * waits. A wait that ends with EPX_OK has acquire order: everything that the peer wrote before the post is
+ * visible.
  *
- * Blocking. wait, exchange and the collective set-up calls are the only ones that block; every wait is bounded.
+ * Blocking. wait, exchange and the collective set-up calls are the only ones that block; every wait is
+ * bounded.
  */
 #ifndef EPX_FABRIC_H
 #define EPX_FABRIC_H
@@ -23,12 +25,12 @@ typedef struct epx_fabric epx_fabric_t;
 
 /* Capability bits. */
 enum {
-    EPX_FABRIC_LOADSTORE = 1u << 0,     /* peer_ptr of every peer can be loaded from and stored to by kernels */
-    EPX_FABRIC_DEVICE_SIZES = 1u << 1,  /* sizes may be known on the device only */
-    EPX_FABRIC_BOUNDED_WAIT = 1u << 2,  /* waits end by themselves */
-    EPX_FABRIC_CAPTURABLE = 1u << 3,    /* post and wait may be captured in a CUDA graph */
+    EPX_FABRIC_LOADSTORE = 1u << 0, /* peer_ptr of every peer can be loaded from and stored to by kernels */
+    EPX_FABRIC_DEVICE_SIZES = 1u << 1,    /* sizes may be known on the device only */
+    EPX_FABRIC_BOUNDED_WAIT = 1u << 2,    /* waits end by themselves */
+    EPX_FABRIC_CAPTURABLE = 1u << 3,      /* post and wait may be captured in a CUDA graph */
     EPX_FABRIC_ONE_SIDED_WORDS = 1u << 4, /* failure words exist */
-    EPX_FABRIC_SHARED_ADDRESS = 1u << 5 /* all ranks are threads of one process */
+    EPX_FABRIC_SHARED_ADDRESS = 1u << 5   /* all ranks are threads of one process */
 };
 
 #define EPX_ALL_PEERS (-1)
@@ -41,10 +43,10 @@ typedef struct epx_epoch {
 
 /* Memory of equal size on every rank. */
 typedef struct epx_segment {
-    void *base;             /* mine */
+    void *base; /* mine */
     size_t bytes;
-    void *const *peer_ptr;  /* [S], device-readable table: each rank's base as this rank's kernels see it; NULL without
-                               LOADSTORE. peer_ptr[rank] == base */
+    void *const *peer_ptr; /* [S], device-readable table: each rank's base as this rank's kernels see it; NULL
+                              without LOADSTORE. peer_ptr[rank] == base */
 } epx_segment_t;
 
 /* One piece that post sends or receives on a fabric without LOADSTORE; offsets are in the segment. */
@@ -57,7 +59,7 @@ typedef struct epx_piece {
 typedef struct epx_post {
     int32_t channel;
     epx_epoch_t epoch;
-    int32_t peer;               /* whose word is set: one rank, or EPX_ALL_PEERS (myself included) */
+    int32_t peer;                 /* whose word is set: one rank, or EPX_ALL_PEERS (myself included) */
     const epx_segment_t *segment; /* with pieces */
     const epx_piece_t *sends, *receives;
     int32_t send_count, receive_count; /* 0 where kernels have stored the rows */
@@ -73,9 +75,9 @@ typedef struct epx_wait {
     epx_epoch_t epoch;
     int32_t peer; /* one rank, or EPX_ALL_PEERS */
     epx_wait_mode_t mode;
-    /* A failure word of `failure_channel` (or -1) that has reached failure_epoch while the awaited word has not been seen ends
-     * the wait with EPX_ERR_PEER naming the rank of the lowest such value, ties: the lowest rank. The awaited word is
-     * read again after the failure word: data that arrived wins. */
+    /* A failure word of `failure_channel` (or -1) that has reached failure_epoch while the awaited word has
+     * not been seen ends the wait with EPX_ERR_PEER naming the rank of the lowest such value, ties: the
+     * lowest rank. The awaited word is read again after the failure word: data that arrived wins. */
     int32_t failure_channel;
     epx_epoch_t failure_epoch;
     int64_t timeout_ms;
@@ -93,9 +95,10 @@ typedef struct epx_wait_result {
 /* All-gather of small blocks. Every exchange channel has a sequence of its own, kept by the fabric. */
 typedef struct epx_exchange {
     int32_t channel;
-    const void *send;  /* device memory [bytes]; NULL: publish that this rank's step failed, and return at once */
-    void *receive;     /* device memory [S, bytes] */
-    size_t bytes;      /* equal on all ranks, at most exchange_bytes of the configuration */
+    const void
+        *send;     /* device memory [bytes]; NULL: publish that this rank's step failed, and return at once */
+    void *receive; /* device memory [S, bytes] */
+    size_t bytes;  /* equal on all ranks, at most exchange_bytes of the configuration */
     int64_t timeout_ms;
 } epx_exchange_t;
 
@@ -109,12 +112,12 @@ typedef struct epx_services {
 } epx_services_t;
 
 typedef struct epx_fabric_config {
-    const char *name;      /* of the group, for messages */
+    const char *name;          /* of the group, for messages */
     epx_bootstrap_t bootstrap; /* rank, size and the way to meet */
     const epx_device_ops_t *device;
     int32_t channels, failure_channels, exchange_channels;
-    size_t exchange_bytes; /* largest block of an exchange */
-    int32_t segments_max;  /* how many segments will be opened, at most */
+    size_t exchange_bytes;            /* largest block of an exchange */
+    int32_t segments_max;             /* how many segments will be opened, at most */
     const epx_allocator_t *allocator; /* never NULL; outlives the fabric */
     const epx_services_t *services;
 } epx_fabric_config_t;
@@ -125,28 +128,33 @@ typedef struct epx_fabric_ops {
     uint32_t caps;
     /* A score > 0 when it can carry this device here, else 0 and the reason. Not collective. */
     int (*probe)(const epx_device_ops_t *device, char *reason, size_t reason_bytes);
-    /* Bytes that open will request from the allocator on every rank (ranks, channels, ... of config). Pure. */
+    /* Bytes that open will request from the allocator on every rank (ranks, channels, ... of config). Pure.
+     */
     int64_t (*memory)(const epx_fabric_config_t *config, int32_t ranks);
     /* Collective over the bootstrap. On an error on any rank every rank gets one. */
     epx_status_t (*open)(const epx_fabric_config_t *config, epx_fabric_t **fabric_p);
     /* Waits for nobody: what peers may still touch is released by the last one. */
     void (*close)(epx_fabric_t **fabric_p);
-    /* Collective. `memory` [bytes] becomes the fabric's: it is released through the allocator when no peer can touch it any more,
-     * also after an error. It may be NULL on a rank that could not get it: all ranks then fail, naming that rank. */
+    /* Collective. `memory` [bytes] becomes the fabric's: it is released through the allocator when no peer
+     * can touch it any more, also after an error. It may be NULL on a rank that could not get it: all ranks
+     * then fail, naming that rank. */
     epx_status_t (*segment_open)(epx_fabric_t *fabric, void *memory, size_t bytes, epx_segment_t *segment_p);
     epx_status_t (*post)(epx_fabric_t *fabric, const epx_post_t *post, epx_stream_t stream);
-    epx_status_t (*wait)(epx_fabric_t *fabric, const epx_wait_t *wait, epx_wait_result_t *result_p, epx_stream_t stream);
-    epx_status_t (*post_failure)(epx_fabric_t *fabric, int32_t failure_channel, epx_epoch_t epoch, epx_stream_t stream);
+    epx_status_t (*wait)(epx_fabric_t *fabric, const epx_wait_t *wait, epx_wait_result_t *result_p,
+                         epx_stream_t stream);
+    epx_status_t (*post_failure)(epx_fabric_t *fabric, int32_t failure_channel, epx_epoch_t epoch,
+                                 epx_stream_t stream);
     /* EPX_ERR_PEER naming the rank that published a failure; TIMEOUT naming the rank waited for. */
-    epx_status_t (*exchange)(epx_fabric_t *fabric, const epx_exchange_t *exchange, epx_wait_result_t *result_p,
-                             epx_stream_t stream);
-    /* Ends every wait of every rank: here EPX_ERR_ABORTED, on peers EPX_ERR_PEER naming this rank. Any thread. culprit: the
-     * rank that this one blames, or -1. */
+    epx_status_t (*exchange)(epx_fabric_t *fabric, const epx_exchange_t *exchange,
+                             epx_wait_result_t *result_p, epx_stream_t stream);
+    /* Ends every wait of every rank: here EPX_ERR_ABORTED, on peers EPX_ERR_PEER naming this rank. Any
+     * thread. culprit: the rank that this one blames, or -1. */
     void (*abort)(epx_fabric_t *fabric, int32_t culprit);
     /* The rank that aborted first, or -1; *culprit_p (may be NULL) whom it blames. Never blocks. */
     int32_t (*aborted)(epx_fabric_t *fabric, int32_t *culprit_p);
-    /* Survivors meet: alive_p [size] bytes becomes 1 for every rank that called with this generation before the time-out; equal on
-     * all of them. A rank that comes too late gets EPX_ERR_PEER. Works on a broken or aborted fabric. */
+    /* Survivors meet: alive_p [size] bytes becomes 1 for every rank that called with this generation before
+     * the time-out; equal on all of them. A rank that comes too late gets EPX_ERR_PEER. Works on a broken or
+     * aborted fabric. */
     epx_status_t (*survivors)(epx_fabric_t *fabric, int64_t timeout_ms, uint8_t *alive_p,
                               epx_bootstrap_t *bootstrap_p);
 } epx_fabric_ops_t;

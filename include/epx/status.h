@@ -37,8 +37,8 @@ const char *epx_status_name(epx_status_t status);
 const char *epx_status_text(epx_status_t status);
 
 /*
- * The text of the last error on the calling thread: what is wrong, where (rank, peer, token, ...) and what to do.
- * Owned by the library, valid until the next failing call on this thread, "" when nothing has failed yet.
+ * The text of the last error on the calling thread: what is wrong, where (rank, peer, token, ...) and what to
+ * do. Owned by the library, valid until the next failing call on this thread, "" when nothing has failed yet.
  */
 const char *epx_last_error(void);
 

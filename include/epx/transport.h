@@ -20,24 +20,25 @@ extern "C" {
 /* Who owns which experts, for n owners. */
 typedef struct epx_owners {
     int32_t ranks, experts;
-    const int32_t *owner;  /* [E] */
-    const int32_t *local;  /* [E] ordinal of e among its owner's experts, ascending */
-    const int32_t *first;  /* [ranks + 1] */
-    const int32_t *expert; /* [E] expert ids of rank r, ascending: expert[first[r]] .. expert[first[r + 1] - 1] */
+    const int32_t *owner; /* [E] */
+    const int32_t *local; /* [E] ordinal of e among its owner's experts, ascending */
+    const int32_t *first; /* [ranks + 1] */
+    const int32_t
+        *expert; /* [E] expert ids of rank r, ascending: expert[first[r]] .. expert[first[r + 1] - 1] */
 } epx_owners_t;
 
 /*
- * Everything static about a group; equal on all ranks but for `rank`. The accept rules see `virtual_ranks` N = m * S
- * ranks: real rank r plays virtual ranks r*m .. r*m + m-1, its tokens split in m contiguous blocks (the first T mod m
- * one more), its experts likewise. m = 1 unless asked for. Tables are host memory.
+ * Everything static about a group; equal on all ranks but for `rank`. The accept rules see `virtual_ranks` N
+ * = m * S ranks: real rank r plays virtual ranks r*m .. r*m + m-1, its tokens split in m contiguous blocks
+ * (the first T mod m one more), its experts likewise. m = 1 unless asked for. Tables are host memory.
  */
 typedef struct epx_shape {
-    int32_t rank, ranks;            /* real: who moves rows */
-    int32_t virtual_ranks, splits;  /* N and m */
+    int32_t rank, ranks;                                /* real: who moves rows */
+    int32_t virtual_ranks, splits;                      /* N and m */
     int32_t experts, top_k, columns, width, tokens_max; /* columns = K + X */
-    int32_t virtual_tokens_max;     /* ceil(tokens_max / m) */
+    int32_t virtual_tokens_max;                         /* ceil(tokens_max / m) */
     epx_type_t row_type, out_type;
-    int64_t row_bytes;              /* width * bytes of the row type */
+    int64_t row_bytes; /* width * bytes of the row type */
     int32_t aux_bytes, row_align, lanes, depth;
     epx_backward_t backward;
     int32_t origin, batch_in_caller;
@@ -55,26 +56,26 @@ typedef struct epx_shape {
 
 /* What a transport needs, a pure function of the shape and the fabric's capabilities. Equal on all ranks. */
 typedef struct epx_sizes {
-    int64_t segment_bytes;    /* symmetric, reachable by peers; staging included where there is no LOADSTORE */
-    int64_t scratch_bytes;    /* device memory of this rank alone */
-    int64_t batch_bytes;      /* device: areas that batches land in when the caller gives none */
-    int64_t state_bytes;      /* host: the transport's own struct */
-    int64_t plan_bytes;       /* device: a plan, epx_plan_head_t first */
+    int64_t segment_bytes; /* symmetric, reachable by peers; staging included where there is no LOADSTORE */
+    int64_t scratch_bytes; /* device memory of this rank alone */
+    int64_t batch_bytes;   /* device: areas that batches land in when the caller gives none */
+    int64_t state_bytes;   /* host: the transport's own struct */
+    int64_t plan_bytes;    /* device: a plan, epx_plan_head_t first */
     int64_t plan_state_bytes; /* host: a plan's handle part */
     int64_t exchange_bytes;   /* largest exchange block */
     int32_t channels;         /* rows of words */
     int32_t failure_channels; /* rows of failure words, 0: none */
     int32_t waves;            /* waves of a pass, 0: each route decides */
     int64_t batch_rows_max;
-    epx_wire_t wire;          /* as resolved */
+    epx_wire_t wire; /* as resolved */
 } epx_sizes_t;
 
 /* The beginning of every plan's bytes, kept by the transport, position-independent. */
 #define EPX_PLAN_MAGIC 0x65707870u
 typedef struct epx_plan_head {
     uint32_t magic, abi;
-    uint64_t signature;   /* of the shape; attach refuses bytes of another one */
-    int32_t valid;        /* 1 routed, 0 not, negative: the status that made the plan dead */
+    uint64_t signature; /* of the shape; attach refuses bytes of another one */
+    int32_t valid;      /* 1 routed, 0 not, negative: the status that made the plan dead */
     int32_t waves;
     int64_t tokens;
     uint64_t route_epoch; /* the lane's epoch at the route */
@@ -86,18 +87,19 @@ typedef struct epx_plan_head {
 /* One lane; host-resident for `host`. */
 typedef struct epx_lane {
     int32_t index;
-    uint64_t epoch; /* last used; grows by one with every route and every start call; upper 16 bits: generation */
+    uint64_t
+        epoch; /* last used; grows by one with every route and every start call; upper 16 bits: generation */
 } epx_lane_t;
 
 /* A plan as a transport sees it. */
 typedef struct epx_plan_base {
-    void *bytes;      /* [plan_bytes] device */
-    void *state;      /* [plan_state_bytes] host, zeroed at creation */
+    void *bytes; /* [plan_bytes] device */
+    void *state; /* [plan_state_bytes] host, zeroed at creation */
     epx_lane_t *lane;
-    int32_t waves;    /* set by route with extra_wave */
-    /* Set by a transport whose route failed on this rank alone (pooled_wave): the library moves the lane's epoch there at the
-     * next call of this plan (a dispatch, which returns the error, or a route) or its end, where the peers' epochs move too: see
-     * epx_lane_resume in transport/common.h. 0: none. */
+    int32_t waves; /* set by route with extra_wave */
+    /* Set by a transport whose route failed on this rank alone (pooled_wave): the library moves the lane's
+     * epoch there at the next call of this plan (a dispatch, which returns the error, or a route) or its end,
+     * where the peers' epochs move too: see epx_lane_resume in transport/common.h. 0: none. */
     uint64_t jump_epoch;
     /* of all passes since the route */
     int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
@@ -125,33 +127,40 @@ typedef struct epx_transport_ops {
     uint32_t ops_bytes; /* sizeof(epx_transport_ops_t) */
     const char *name;   /* also the prefix of its variables, in capitals */
     const char *summary;
-    /* A score > 0 when it can run this shape on a fabric with these capabilities; else 0 and the reason. Settings without
-     * meaning for it are refused here. */
+    /* A score > 0 when it can run this shape on a fabric with these capabilities; else 0 and the reason.
+     * Settings without meaning for it are refused here. */
     int (*probe)(const epx_shape_t *shape, uint32_t fabric_caps, char *reason, size_t reason_bytes);
-    /* EPX_ERR_NO_MEMORY or ARG for shapes that cannot be (2^31 rows), with the text set through services->fail. */
-    epx_status_t (*query)(const epx_shape_t *shape, uint32_t fabric_caps, const epx_services_t *services, epx_sizes_t *sizes_p);
+    /* EPX_ERR_NO_MEMORY or ARG for shapes that cannot be (2^31 rows), with the text set through
+     * services->fail. */
+    epx_status_t (*query)(const epx_shape_t *shape, uint32_t fabric_caps, const epx_services_t *services,
+                          epx_sizes_t *sizes_p);
     /* `memory` [state_bytes] zeroed becomes the transport. It allocates nothing. */
     epx_status_t (*open)(const epx_transport_env_t *env, void *memory, epx_transport_t **transport_p);
     void (*close)(epx_transport_t *transport);
     /*
-     * Arguments have been checked by the library: tokens in 0..T_max, wave in order, pass state, pointers. `publish` != EPX_OK:
-     * this rank's call is bad (the library has found an argument error); the transport only tells the peers, waits for nobody, and
-     * returns that status. Ids are read here. On errors other than ARG of a call out of order the plan's head says dead.
+     * Arguments have been checked by the library: tokens in 0..T_max, wave in order, pass state, pointers.
+     * `publish` != EPX_OK: this rank's call is bad (the library has found an argument error); the transport
+     * only tells the peers, waits for nobody, and returns that status. Ids are read here. On errors other
+     * than ARG of a call out of order the plan's head says dead.
      */
     epx_status_t (*route)(epx_transport_t *transport, epx_plan_base_t *plan, const epx_routing_t *routing,
                           epx_status_t publish, epx_stream_t stream);
-    epx_status_t (*dispatch_start)(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *x, const epx_batch_t *batch,
+    epx_status_t (*dispatch_start)(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *x,
+                                   const epx_batch_t *batch, epx_stream_t);
+    epx_status_t (*dispatch_finish)(epx_transport_t *, epx_plan_base_t *, int32_t wave, epx_batch_t *batch,
+                                    epx_stream_t);
+    epx_status_t (*combine_start)(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *y,
+                                  epx_stream_t);
+    epx_status_t (*combine_finish)(epx_transport_t *, epx_plan_base_t *, int32_t wave, void *out,
                                    epx_stream_t);
-    epx_status_t (*dispatch_finish)(epx_transport_t *, epx_plan_base_t *, int32_t wave, epx_batch_t *batch, epx_stream_t);
-    epx_status_t (*combine_start)(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *y, epx_stream_t);
-    epx_status_t (*combine_finish)(epx_transport_t *, epx_plan_base_t *, int32_t wave, void *out, epx_stream_t);
-    epx_status_t (*combine_backward_start)(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *dout,
-                                           epx_stream_t);
-    epx_status_t (*combine_backward_finish)(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *y, epx_batch_t *dy,
-                                            epx_stream_t);
-    epx_status_t (*dispatch_backward_start)(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *dx_rows, epx_stream_t);
-    epx_status_t (*dispatch_backward_finish)(epx_transport_t *, epx_plan_base_t *, int32_t wave, void *dx, float *dweight,
-                                             epx_stream_t);
+    epx_status_t (*combine_backward_start)(epx_transport_t *, epx_plan_base_t *, int32_t wave,
+                                           const void *dout, epx_stream_t);
+    epx_status_t (*combine_backward_finish)(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *y,
+                                            epx_batch_t *dy, epx_stream_t);
+    epx_status_t (*dispatch_backward_start)(epx_transport_t *, epx_plan_base_t *, int32_t wave,
+                                            const void *dx_rows, epx_stream_t);
+    epx_status_t (*dispatch_backward_finish)(epx_transport_t *, epx_plan_base_t *, int32_t wave, void *dx,
+                                             float *dweight, epx_stream_t);
     /* Human-readable state, one line each, for reports. */
     void (*dump)(epx_transport_t *, void (*line)(void *context, const char *text), void *context);
 } epx_transport_ops_t;

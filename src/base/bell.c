@@ -12,7 +12,8 @@ uint32_t epx_bell_count(epx_bell_t *bell) { return atomic_load_explicit(&bell->c
 
 void epx_bell_ring(epx_bell_t *bell)
 {
-    /* seq_cst on count and sleepers, here and in sleep: either the ringer sees the sleeper, or the sleeper the ring. */
+    /* seq_cst on count and sleepers, here and in sleep: either the ringer sees the sleeper, or the sleeper
+     * the ring. */
     atomic_fetch_add_explicit(&bell->count, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) != 0)
         syscall(SYS_futex, &bell->count, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);

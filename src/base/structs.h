@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Whether a caller's struct of `size` bytes can be read as ours of `known` bytes: as large, or larger with a zero tail.
- * given NULL: no. */
+/* Whether a caller's struct of `size` bytes can be read as ours of `known` bytes: as large, or larger with a
+ * zero tail. given NULL: no. */
 int epx_struct_fits(const void *given, size_t size, size_t known);
 
 #endif

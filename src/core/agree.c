@@ -12,12 +12,34 @@ static const struct field_row {
     const char *name;
     int is_real;
 } fields[] = {
-    {"experts (E)", 0},     {"top_k (K)", 0},       {"width (H)", 0},       {"tokens_max (T_max)", 0}, {"row_type", 0},
-    {"out_type", 0},        {"aux_bytes", 0},       {"row_align", 0},       {"lanes", 0},              {"depth", 0},
-    {"backward", 0},        {"origin", 0},          {"batch_in_caller", 0}, {"virtual_ranks", 0},      {"spill_choices", 0},
-    {"capacity_factor", 1}, {"sender_factor", 1},   {"waves", 0},           {"accept", 0},             {"overflow", 0},
-    {"wire", 0},            {"batch", 0},           {"check", 0},           {"owner table (hash)", 0}, {"ABI", 0},
-    {"generation", 0},      {"segment bytes", 0},   {"plan bytes", 0},
+    {"experts (E)", 0},
+    {"top_k (K)", 0},
+    {"width (H)", 0},
+    {"tokens_max (T_max)", 0},
+    {"row_type", 0},
+    {"out_type", 0},
+    {"aux_bytes", 0},
+    {"row_align", 0},
+    {"lanes", 0},
+    {"depth", 0},
+    {"backward", 0},
+    {"origin", 0},
+    {"batch_in_caller", 0},
+    {"virtual_ranks", 0},
+    {"spill_choices", 0},
+    {"capacity_factor", 1},
+    {"sender_factor", 1},
+    {"waves", 0},
+    {"accept", 0},
+    {"overflow", 0},
+    {"wire", 0},
+    {"batch", 0},
+    {"check", 0},
+    {"owner table (hash)", 0},
+    {"ABI", 0},
+    {"generation", 0},
+    {"segment bytes", 0},
+    {"plan bytes", 0},
 };
 
 _Static_assert(sizeof(fields) / sizeof(fields[0]) == EPX_CARD_FIELDS, "a name for each value");
@@ -38,15 +60,38 @@ static int64_t owner_hash(const epx_owners_t *owners)
     return (int64_t)(hash >> 24);
 }
 
-void epx_card_fill(epx_card_t *card, const epx_group_config_t *c, const epx_selection_t *selection, uint64_t generation)
+void epx_card_fill(epx_card_t *card, const epx_group_config_t *c, const epx_selection_t *selection,
+                   uint64_t generation)
 {
     const epx_shape_t *s = &selection->shape;
-    const int64_t values[EPX_CARD_FIELDS] = {
-        s->experts,  s->top_k,  s->width,           s->tokens_max,     s->row_type,      s->out_type,
-        s->aux_bytes, s->row_align, s->lanes,       s->depth,          s->backward,      s->origin,
-        s->batch_in_caller, s->virtual_ranks, c->spill_choices, real_bits(s->capacity_factor), real_bits(s->sender_factor),
-        s->waves,    s->accept, s->overflow,        s->wire,           s->batch,         s->check,
-        owner_hash(&s->real), EPX_ABI, (int64_t)generation, selection->sizes.segment_bytes, selection->sizes.plan_bytes};
+    const int64_t values[EPX_CARD_FIELDS] = {s->experts,
+                                             s->top_k,
+                                             s->width,
+                                             s->tokens_max,
+                                             s->row_type,
+                                             s->out_type,
+                                             s->aux_bytes,
+                                             s->row_align,
+                                             s->lanes,
+                                             s->depth,
+                                             s->backward,
+                                             s->origin,
+                                             s->batch_in_caller,
+                                             s->virtual_ranks,
+                                             c->spill_choices,
+                                             real_bits(s->capacity_factor),
+                                             real_bits(s->sender_factor),
+                                             s->waves,
+                                             s->accept,
+                                             s->overflow,
+                                             s->wire,
+                                             s->batch,
+                                             s->check,
+                                             owner_hash(&s->real),
+                                             EPX_ABI,
+                                             (int64_t)generation,
+                                             selection->sizes.segment_bytes,
+                                             selection->sizes.plan_bytes};
     memcpy(card->value, values, sizeof(values));
     snprintf(card->transport, sizeof(card->transport), "%s", selection->transport->name);
     snprintf(card->fabric, sizeof(card->fabric), "%s", selection->fabric->name);
@@ -54,9 +99,11 @@ void epx_card_fill(epx_card_t *card, const epx_group_config_t *c, const epx_sele
     snprintf(card->version, sizeof(card->version), "%s", epx_version());
 }
 
-static epx_status_t text_mismatch(const char *group, const char *field, int32_t r, const char *a, const char *b)
+static epx_status_t text_mismatch(const char *group, const char *field, int32_t r, const char *a,
+                                  const char *b)
 {
-    return epx_fail(EPX_ERR_MISMATCH, "%s: ranks disagree on %s: rank 0 has %s, rank %d has %s", group, field, a, r, b);
+    return epx_fail(EPX_ERR_MISMATCH, "%s: ranks disagree on %s: rank 0 has %s, rank %d has %s", group, field,
+                    a, r, b);
 }
 
 static epx_status_t number_mismatch(const char *group, int32_t field, int32_t r, int64_t a, int64_t b)
@@ -95,8 +142,8 @@ static epx_status_t compare(const epx_card_t *cards, int32_t size, const char *g
     return EPX_OK;
 }
 
-epx_status_t epx_agree(const epx_bootstrap_t *bootstrap, const char *group_name, epx_status_t status, epx_card_t *mine,
-                       epx_card_t *cards)
+epx_status_t epx_agree(const epx_bootstrap_t *bootstrap, const char *group_name, epx_status_t status,
+                       epx_card_t *mine, epx_card_t *cards)
 {
     mine->status = status;
     mine->rank = bootstrap->rank;

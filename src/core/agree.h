@@ -19,11 +19,11 @@ void epx_card_fill(epx_card_t *card, const epx_group_config_t *config, const epx
                    uint64_t generation);
 
 /*
- * Gathers cards [size] and compares them. `status` with the last error's text is this rank's own state. Returns the
- * own error, EPX_ERR_PEER with another rank's text, EPX_ERR_MISMATCH naming the first field that differs and both
- * values (the same text on every rank), or EPX_OK. Collective.
+ * Gathers cards [size] and compares them. `status` with the last error's text is this rank's own state.
+ * Returns the own error, EPX_ERR_PEER with another rank's text, EPX_ERR_MISMATCH naming the first field that
+ * differs and both values (the same text on every rank), or EPX_OK. Collective.
  */
-epx_status_t epx_agree(const epx_bootstrap_t *bootstrap, const char *group_name, epx_status_t status, epx_card_t *mine,
-                       epx_card_t *cards);
+epx_status_t epx_agree(const epx_bootstrap_t *bootstrap, const char *group_name, epx_status_t status,
+                       epx_card_t *mine, epx_card_t *cards);
 
 #endif

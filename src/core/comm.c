@@ -71,7 +71,8 @@ static struct epx_comm *make_comm(epx_fabric_t *fabric, const epx_bootstrap_t *b
 epx_status_t epx_comm_threads(int32_t n, epx_comm_h *comms)
 {
     if (n < 1 || comms == NULL)
-        return epx_fail(EPX_ERR_ARG, "epx_comm_threads: n is %d and comms is %s; give n >= 1 and room for n handles", n,
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_comm_threads: n is %d and comms is %s; give n >= 1 and room for n handles", n,
                         comms == NULL ? "NULL" : "there");
     epx_fabric_config_t config = comm_fabric_config(NULL);
     epx_fabric_t **fabrics = calloc((size_t)n, sizeof(epx_fabric_t *));
@@ -115,11 +116,12 @@ epx_status_t epx_comm_from_bootstrap(const epx_bootstrap_t *bootstrap, epx_comm_
 {
     if (bootstrap == NULL || comm_p == NULL || bootstrap->size_of_struct != sizeof(epx_bootstrap_t) ||
         bootstrap->allgather == NULL)
-        return epx_fail(EPX_ERR_ARG, "epx_comm_from_bootstrap: give a bootstrap begun with EPX_BOOTSTRAP_INIT, with its "
-                                     "allgather, and comm_p");
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_comm_from_bootstrap: give a bootstrap begun with EPX_BOOTSTRAP_INIT, with its "
+                        "allgather, and comm_p");
     if (bootstrap->size < 1 || bootstrap->rank < 0 || bootstrap->rank >= bootstrap->size)
-        return epx_fail(EPX_ERR_ARG, "epx_comm_from_bootstrap: rank %d of %d ranks cannot be", bootstrap->rank,
-                        bootstrap->size);
+        return epx_fail(EPX_ERR_ARG, "epx_comm_from_bootstrap: rank %d of %d ranks cannot be",
+                        bootstrap->rank, bootstrap->size);
     /* Threads of one process get the fabric's collectives; otherwise the callback carries everything. */
     epx_fabric_config_t config = comm_fabric_config(bootstrap);
     epx_fabric_t *fabric = NULL;
@@ -129,7 +131,8 @@ epx_status_t epx_comm_from_bootstrap(const epx_bootstrap_t *bootstrap, epx_comm_
     struct epx_comm *comm = make_comm(fabric, bootstrap);
     if (comm == NULL) {
         epx_fabric_of_threads()->close(&fabric);
-        return epx_fail(EPX_ERR_NO_MEMORY, "epx_comm_from_bootstrap: no memory for a comm of %d ranks", bootstrap->size);
+        return epx_fail(EPX_ERR_NO_MEMORY, "epx_comm_from_bootstrap: no memory for a comm of %d ranks",
+                        bootstrap->size);
     }
     *comm_p = comm;
     return EPX_OK;
@@ -169,15 +172,18 @@ epx_status_t epx_comm_allgather(epx_comm_h comm, const void *send, void *receive
         return epx_fail(EPX_ERR_ARG, "epx_comm_allgather: comm, send and receive must be there");
     if (comm->fabric == NULL) {
         if (comm->bootstrap.allgather(comm->bootstrap.context, send, receive, bytes) != 0)
-            return epx_fail(EPX_ERR_FABRIC, "epx_comm_allgather: the caller's all-gather failed on rank %d", comm->rank);
+            return epx_fail(EPX_ERR_FABRIC, "epx_comm_allgather: the caller's all-gather failed on rank %d",
+                            comm->rank);
         return EPX_OK;
     }
-    epx_exchange_t exchange = {.send = send, .receive = receive, .bytes = bytes, .timeout_ms = comm->timeout_ms};
+    epx_exchange_t exchange = {
+        .send = send, .receive = receive, .bytes = bytes, .timeout_ms = comm->timeout_ms};
     epx_wait_result_t result;
     epx_status_t status = comm->fabric->ops->exchange(comm->fabric, &exchange, &result, NULL);
     if (status == EPX_ERR_TIMEOUT)
-        return epx_fail(status, "comm: rank %d waited %" PRId64 " ms for rank %d in collective %" PRIu64
-                                "; find out why rank %d did not make this call",
+        return epx_fail(status,
+                        "comm: rank %d waited %" PRId64 " ms for rank %d in collective %" PRIu64
+                        "; find out why rank %d did not make this call",
                         comm->rank, comm->timeout_ms, result.peer, result.expected, result.peer);
     if (status != EPX_OK)
         return epx_fail(status, "comm: rank %d: rank %d ended the comm", comm->rank, result.peer);
@@ -209,7 +215,8 @@ epx_bootstrap_t epx_comm_bootstrap(epx_comm_h comm)
 
 /* ---- split ------------------------------------------------------------------------------------------------------ */
 
-/* A part of a comm meets through the whole comm's all-gather: every rank of it opens something at the same time. */
+/* A part of a comm meets through the whole comm's all-gather: every rank of it opens something at the same
+ * time. */
 typedef struct part_context {
     epx_comm_h whole;
     const int32_t *member; /* [size] ranks of the whole comm */
@@ -229,7 +236,8 @@ static int gather_part(void *context, const void *send, void *receive, size_t by
     if (epx_comm_allgather(part->whole, padded, part->all, PART_BYTES) != EPX_OK)
         return -1;
     for (int32_t i = 0; i < part->size; i++)
-        memcpy((uint8_t *)receive + (size_t)i * bytes, part->all + (size_t)part->member[i] * PART_BYTES, bytes);
+        memcpy((uint8_t *)receive + (size_t)i * bytes, part->all + (size_t)part->member[i] * PART_BYTES,
+               bytes);
     return 0;
 }
 
@@ -261,8 +269,9 @@ epx_status_t epx_comm_split(epx_comm_h comm, int32_t colour, int32_t key, epx_co
     if (comm == NULL || part_p == NULL)
         return epx_fail(EPX_ERR_ARG, "epx_comm_split: comm and part_p must be there");
     if (comm->fabric == NULL)
-        return epx_fail(EPX_ERR_UNSUPPORTED, "epx_comm_split: the ranks are in several processes, which this version "
-                                             "cannot split; hand in one bootstrap per part");
+        return epx_fail(EPX_ERR_UNSUPPORTED,
+                        "epx_comm_split: the ranks are in several processes, which this version "
+                        "cannot split; hand in one bootstrap per part");
     size_t n = (size_t)comm->size;
     split_card_t mine = {.colour = colour, .key = key};
     split_card_t *cards = malloc(n * (sizeof(*cards) + sizeof(int32_t) + PART_BYTES));
@@ -274,8 +283,8 @@ epx_status_t epx_comm_split(epx_comm_h comm, int32_t colour, int32_t key, epx_co
     if (status != EPX_OK)
         goto free_cards;
     part.size = choose_members(cards, comm->size, comm->rank, member);
-    epx_bootstrap_t bootstrap = {.size_of_struct = sizeof(bootstrap), .context = &part, .size = part.size,
-                                 .allgather = gather_part};
+    epx_bootstrap_t bootstrap = {
+        .size_of_struct = sizeof(bootstrap), .context = &part, .size = part.size, .allgather = gather_part};
     while (member[bootstrap.rank] != comm->rank)
         bootstrap.rank++;
     epx_fabric_config_t config = comm_fabric_config(&bootstrap);
@@ -301,17 +310,19 @@ enum { REDUCE_CHUNK = 1024 };
 
 static size_t number_bytes(epx_number_t number) { return number == EPX_NUMBER_FLOAT ? 4 : 8; }
 
-#define REDUCE_LOOP(type)                                                                                             \
-    do {                                                                                                              \
-        type *a = into;                                                                                               \
-        const type *b = from;                                                                                         \
-        for (int64_t i = 0; i < count; i++)                                                                           \
-            a[i] = reduce == EPX_SUM ? a[i] + b[i] : reduce == EPX_MAX ? (b[i] > a[i] ? b[i] : a[i])                  \
-                                                                        : (b[i] < a[i] ? b[i] : a[i]);                \
+#define REDUCE_LOOP(type)                                             \
+    do {                                                              \
+        type *a = into;                                               \
+        const type *b = from;                                         \
+        for (int64_t i = 0; i < count; i++)                           \
+            a[i] = reduce == EPX_SUM   ? a[i] + b[i]                  \
+                   : reduce == EPX_MAX ? (b[i] > a[i] ? b[i] : a[i])  \
+                                       : (b[i] < a[i] ? b[i] : a[i]); \
     } while (0)
 
 /* into = into (reduce) from, element by element; integer sums wrap nowhere that a caller could want. */
-static void reduce_values(void *into, const void *from, int64_t count, epx_number_t number, epx_reduce_t reduce)
+static void reduce_values(void *into, const void *from, int64_t count, epx_number_t number,
+                          epx_reduce_t reduce)
 {
     if (number == EPX_NUMBER_FLOAT)
         REDUCE_LOOP(float);
@@ -321,8 +332,8 @@ static void reduce_values(void *into, const void *from, int64_t count, epx_numbe
         REDUCE_LOOP(int64_t);
 }
 
-/* One address space: rank i reduces slice i from everybody's array, in rank order, and writes it into everybody's. Slice i
- * is touched by rank i alone between the two meetings. */
+/* One address space: rank i reduces slice i from everybody's array, in rank order, and writes it into
+ * everybody's. Slice i is touched by rank i alone between the two meetings. */
 static epx_status_t reduce_shared(epx_comm_h comm, uint8_t *values, int64_t count, epx_number_t number,
                                   epx_reduce_t reduce)
 {
@@ -365,12 +376,14 @@ static epx_status_t reduce_pieces(epx_comm_h comm, uint8_t *values, int64_t coun
     return EPX_OK;
 }
 
-epx_status_t epx_comm_allreduce(epx_comm_h comm, void *values, int64_t count, epx_number_t number, epx_reduce_t reduce)
+epx_status_t epx_comm_allreduce(epx_comm_h comm, void *values, int64_t count, epx_number_t number,
+                                epx_reduce_t reduce)
 {
-    if (comm == NULL || count < 0 || (values == NULL && count > 0) || (int)number < 0 || number > EPX_NUMBER_INT64 ||
-        (int)reduce < 0 || reduce > EPX_MIN)
-        return epx_fail(EPX_ERR_ARG, "epx_comm_allreduce: comm and values must be there, count >= 0, number and reduce "
-                                     "known ones (count is %" PRId64 ", number %d, reduce %d)",
+    if (comm == NULL || count < 0 || (values == NULL && count > 0) || (int)number < 0 ||
+        number > EPX_NUMBER_INT64 || (int)reduce < 0 || reduce > EPX_MIN)
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_comm_allreduce: comm and values must be there, count >= 0, number and reduce "
+                        "known ones (count is %" PRId64 ", number %d, reduce %d)",
                         count, (int)number, (int)reduce);
     if (comm->size == 1)
         return EPX_OK;

@@ -22,7 +22,8 @@ struct epx_config_row {
     row_kind_t kind;
     const char *fallback; /* default as text; "" where the transport decides or nothing is set */
     const char *values, *help;
-    const char *const *choices; /* ROW_CHOICE: index 0 stands for enum value 1; ROW_TEXT: known names, or NULL */
+    const char *const
+        *choices;    /* ROW_CHOICE: index 0 stands for enum value 1; ROW_TEXT: known names, or NULL */
     int32_t program; /* offset in epx_group_config_t, or NOWHERE */
     int32_t at;      /* offset in epx_settings_t, or NOWHERE */
     int32_t bytes;   /* ROW_TEXT: room there; ROW_COUNT: 4 or 8 */
@@ -42,35 +43,43 @@ static const char *const device_names[] = {"auto", "host", "cuda", NULL};
 #define TO(field) ((int32_t)offsetof(epx_settings_t, field))
 
 static const epx_config_row_t rows[] = {
-    {"TRANSPORT", ROW_TEXT, "auto", "auto, pooled_wave, ragged, ring, PATH.so", "the algorithm", NULL, FROM(transport),
-     TO(transport), EPX_CONFIG_TEXT_BYTES, 0},
-    {"FABRIC", ROW_TEXT, "auto", "auto, local, ucx, nccl", "how bytes move", fabric_names, FROM(fabric), TO(fabric), 32, 0},
-    {"DEVICE", ROW_TEXT, "auto", "auto, host, cuda", "where rows live", device_names, FROM(device), TO(device), 32, 0},
-    {"CAPACITY_FACTOR", ROW_REAL, "1.15", "1.15, a number > 0, dropless", "receiver capacity over the mean load", NULL,
-     FROM(capacity_factor), TO(capacity_factor), 8, 1e6},
-    {"SENDER_FACTOR", ROW_REAL, "", "1.15, a number > 0", "sender capacity over the mean load (pooled_wave)", NULL,
-     FROM(sender_factor), TO(sender_factor), 8, 1e6},
-    {"WAVES", ROW_COUNT, "", "3 (pooled_wave), 2 (ragged), 1..65536", "waves of pooled_wave, chunks of ragged", NULL,
-     FROM(waves), TO(waves), 4, 65536},
-    {"ACCEPT", ROW_CHOICE, "", "prefix, waterfill, fair", "who is kept when a receiver is full (ragged, ring)",
-     accept_choices, FROM(accept), TO(accept), 4, 0},
-    {"OVERFLOW", ROW_CHOICE, "", "drop, spill, extra_wave", "what pooled_wave does with what its sender gate refuses",
-     overflow_choices, FROM(overflow), TO(overflow), 4, 0},
+    {"TRANSPORT", ROW_TEXT, "auto", "auto, pooled_wave, ragged, ring, PATH.so", "the algorithm", NULL,
+     FROM(transport), TO(transport), EPX_CONFIG_TEXT_BYTES, 0},
+    {"FABRIC", ROW_TEXT, "auto", "auto, local, ucx, nccl", "how bytes move", fabric_names, FROM(fabric),
+     TO(fabric), 32, 0},
+    {"DEVICE", ROW_TEXT, "auto", "auto, host, cuda", "where rows live", device_names, FROM(device),
+     TO(device), 32, 0},
+    {"CAPACITY_FACTOR", ROW_REAL, "1.15", "1.15, a number > 0, dropless",
+     "receiver capacity over the mean load", NULL, FROM(capacity_factor), TO(capacity_factor), 8, 1e6},
+    {"SENDER_FACTOR", ROW_REAL, "", "1.15, a number > 0", "sender capacity over the mean load (pooled_wave)",
+     NULL, FROM(sender_factor), TO(sender_factor), 8, 1e6},
+    {"WAVES", ROW_COUNT, "", "3 (pooled_wave), 2 (ragged), 1..65536",
+     "waves of pooled_wave, chunks of ragged", NULL, FROM(waves), TO(waves), 4, 65536},
+    {"ACCEPT", ROW_CHOICE, "", "prefix, waterfill, fair",
+     "who is kept when a receiver is full (ragged, ring)", accept_choices, FROM(accept), TO(accept), 4, 0},
+    {"OVERFLOW", ROW_CHOICE, "", "drop, spill, extra_wave",
+     "what pooled_wave does with what its sender gate refuses", overflow_choices, FROM(overflow),
+     TO(overflow), 4, 0},
     {"WIRE", ROW_CHOICE, "", "auto, assignment, rank",
-     "ragged: one row per (token, k), or per (token, destination rank)", wire_choices, FROM(wire), TO(wire), 4, 0},
-    {"BATCH", ROW_CHOICE, "", "expanded, indexed", "how a batch of the rank wire is handed over", batch_choices, FROM(batch),
-     TO(batch), 4, 0},
-    {"HANG_MS", ROW_LATER, "5000", "5000", "when to classify and report a wait", NULL, NOWHERE, NOWHERE, 0, 0},
+     "ragged: one row per (token, k), or per (token, destination rank)", wire_choices, FROM(wire), TO(wire),
+     4, 0},
+    {"BATCH", ROW_CHOICE, "", "expanded, indexed", "how a batch of the rank wire is handed over",
+     batch_choices, FROM(batch), TO(batch), 4, 0},
+    {"HANG_MS", ROW_LATER, "5000", "5000", "when to classify and report a wait", NULL, NOWHERE, NOWHERE, 0,
+     0},
     {"TIMEOUT_MS", ROW_COUNT, "60000", "60000, milliseconds > 0", "when a wait gives up with an error", NULL,
      FROM(timeout_ms), TO(timeout_ms), 8, 1e12},
     {"ON_HANG", ROW_LATER, "report", "report", "what to do when stuck", NULL, NOWHERE, NOWHERE, 0, 0},
-    {"ON_HANG_CMD", ROW_LATER, "", "a command", "run once with the report's folder", NULL, NOWHERE, NOWHERE, 0, 0},
+    {"ON_HANG_CMD", ROW_LATER, "", "a command", "run once with the report's folder", NULL, NOWHERE, NOWHERE,
+     0, 0},
     {"RECORD", ROW_LATER, "off", "off", "flight recorder files", NULL, NOWHERE, NOWHERE, 0, 0},
-    {"STATS", ROW_TEXT, "", "a folder", "per-step JSONL of drops, waits and bytes, one file per rank", NULL, NOWHERE,
-     TO(stats), EPX_CONFIG_TEXT_BYTES, 0},
+    {"STATS", ROW_TEXT, "", "a folder", "per-step JSONL of drops, waits and bytes, one file per rank", NULL,
+     NOWHERE, TO(stats), EPX_CONFIG_TEXT_BYTES, 0},
     {"FAULT", ROW_LATER, "", "a specification", "fault injection", NULL, NOWHERE, NOWHERE, 0, 0},
-    {"CHECK", ROW_CHOICE, "off", "off, canary, full", "poison and verify buffers", check_choices, FROM(check), TO(check), 4, 0},
-    {"LOG", ROW_CHOICE, "warn", "warn, error, info, debug, trace", "log level", log_choices, NOWHERE, TO(log_level), 4, 0},
+    {"CHECK", ROW_CHOICE, "off", "off, canary, full", "poison and verify buffers", check_choices, FROM(check),
+     TO(check), 4, 0},
+    {"LOG", ROW_CHOICE, "warn", "warn, error, info, debug, trace", "log level", log_choices, NOWHERE,
+     TO(log_level), 4, 0},
 };
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -78,7 +87,10 @@ enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 /* Variables that are not settings of a group. */
 static const char *const other_variables[] = {"EPX_RANK", "EPX_WORLD_SIZE", "EPX_ROOT"};
 
-const epx_config_row_t *epx_config_row(int32_t index) { return index >= 0 && index < ROWS ? &rows[index] : NULL; }
+const epx_config_row_t *epx_config_row(int32_t index)
+{
+    return index >= 0 && index < ROWS ? &rows[index] : NULL;
+}
 
 /* ---- nearest name ----------------------------------------------------------------------------------------------- */
 
@@ -135,7 +147,8 @@ static void upper_case(char *to, size_t bytes, const char *from)
 }
 
 /* The program's value as text; 0: it says nothing. */
-static int program_text(const epx_config_row_t *row, const epx_group_config_t *config, char *text, size_t bytes)
+static int program_text(const epx_config_row_t *row, const epx_group_config_t *config, char *text,
+                        size_t bytes)
 {
     if (config == NULL || row->program == NOWHERE)
         return 0;
@@ -188,8 +201,9 @@ static int program_text(const epx_config_row_t *row, const epx_group_config_t *c
 
 static epx_status_t bad_value(const epx_setting_t *setting, char *problem, size_t bytes, const char *nearest)
 {
-    snprintf(problem, bytes, "%s=%s is not one of: %s%s%s%s", setting->set_by != NULL ? setting->set_by : setting->variable,
-             setting->value, setting->values, nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "",
+    snprintf(problem, bytes, "%s=%s is not one of: %s%s%s%s",
+             setting->set_by != NULL ? setting->set_by : setting->variable, setting->value, setting->values,
+             nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "",
              nearest != NULL ? "\"?)" : "");
     return EPX_ERR_ARG;
 }
@@ -209,8 +223,8 @@ static int parse_number(const epx_config_row_t *row, const char *text, double *v
 }
 
 /* Checks the text of a setting and stores it in settings (NULL: check only). */
-static epx_status_t parse_value(const epx_config_row_t *row, const epx_setting_t *setting, char *problem, size_t bytes,
-                                epx_settings_t *settings)
+static epx_status_t parse_value(const epx_config_row_t *row, const epx_setting_t *setting, char *problem,
+                                size_t bytes, epx_settings_t *settings)
 {
     const char *text = setting->value;
     char *to = settings != NULL && row->at != NOWHERE ? (char *)settings + row->at : NULL;
@@ -261,11 +275,13 @@ static epx_status_t parse_value(const epx_config_row_t *row, const epx_setting_t
     return EPX_OK;
 }
 
-static epx_status_t resolve_row(const epx_config_row_t *row, const epx_group_config_t *config, const char *transport,
-                                epx_setting_t *setting, epx_config_texts_t *texts, epx_settings_t *settings)
+static epx_status_t resolve_row(const epx_config_row_t *row, const epx_group_config_t *config,
+                                const char *transport, epx_setting_t *setting, epx_config_texts_t *texts,
+                                epx_settings_t *settings)
 {
     char prefix[WORD_MAX] = "";
-    *setting = (epx_setting_t){.variable = texts->variable, .values = row->values, .help = row->help, .value = texts->value};
+    *setting = (epx_setting_t){
+        .variable = texts->variable, .values = row->values, .help = row->help, .value = texts->value};
     texts->problem[0] = '\0';
     snprintf(texts->variable, sizeof(texts->variable), "EPX_%s", row->name);
     if (transport != NULL)
@@ -298,7 +314,8 @@ epx_status_t epx_config_resolve_row(const epx_config_row_t *row, const epx_group
     return resolve_row(row, config, transport, setting, texts, NULL);
 }
 
-epx_status_t epx_config_resolve(const epx_group_config_t *config, const char *transport, epx_settings_t *settings_p)
+epx_status_t epx_config_resolve(const epx_group_config_t *config, const char *transport,
+                                epx_settings_t *settings_p)
 {
     epx_config_texts_t texts;
     memset(settings_p, 0, sizeof(*settings_p));
@@ -340,7 +357,8 @@ static int is_known(const char *name, const char *transport)
     return 0;
 }
 
-/* The variable nearest to an unknown one, into text: a known prefix stays, the rest is compared with the rows. 0: none. */
+/* The variable nearest to an unknown one, into text: a known prefix stays, the rest is compared with the
+ * rows. 0: none. */
 static int nearest_variable(const char *name, const char *transport, char *text, size_t bytes)
 {
     const char *words[ROWS + 1] = {NULL};
@@ -383,7 +401,8 @@ static void warn_unknown(void *context, const char *variable, const char *neares
 {
     (void)context;
     if (nearest != NULL)
-        epx_log(EPX_LOG_WARN, "config", "%s is not a variable of epx and has no effect; did you mean %s?", variable, nearest);
+        epx_log(EPX_LOG_WARN, "config", "%s is not a variable of epx and has no effect; did you mean %s?",
+                variable, nearest);
     else
         epx_log(EPX_LOG_WARN, "config", "%s is not a variable of epx and has no effect", variable);
 }
@@ -399,8 +418,8 @@ void epx_config_warn_unknown(const char *transport)
 
 const char *epx_config_launched(int32_t *size_p)
 {
-    static const char *const variables[] = {"EPX_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE",
-                                            "PMI_SIZE", "SLURM_NTASKS"};
+    static const char *const variables[] = {"EPX_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
+                                            "PMIX_SIZE",      "PMI_SIZE",   "SLURM_NTASKS"};
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
         const char *text = getenv(variables[i]);
         if (text == NULL)

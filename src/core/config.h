@@ -1,8 +1,9 @@
 /*
  * The configuration table: the only place that reads the environment. SPDX-License-Identifier: Apache-2.0
  *
- * For each setting: the variable with the transport's name (EPX_RAGGED_WAVES) wins over the plain one (EPX_WAVES), which wins
- * over what the program passes, which wins over the default. The environment is read anew at every resolution.
+ * For each setting: the variable with the transport's name (EPX_RAGGED_WAVES) wins over the plain one
+ * (EPX_WAVES), which wins over what the program passes, which wins over the default. The environment is read
+ * anew at every resolution.
  */
 #ifndef EPX_CORE_CONFIG_H
 #define EPX_CORE_CONFIG_H
@@ -11,8 +12,8 @@
 
 enum { EPX_CONFIG_TEXT_BYTES = 512 };
 
-/* All settings of one group, resolved. Numbers are 0 and enums DEFAULT where nothing was set and the default depends
- * on the transport. */
+/* All settings of one group, resolved. Numbers are 0 and enums DEFAULT where nothing was set and the default
+ * depends on the transport. */
 typedef struct epx_settings {
     char transport[EPX_CONFIG_TEXT_BYTES];
     char fabric[32], device[32];
@@ -34,9 +35,9 @@ typedef struct epx_config_row epx_config_row_t;
 /* Row `index` of the table, NULL behind the last. */
 const epx_config_row_t *epx_config_row(int32_t index);
 
-/* One row resolved for a configuration (may be NULL) and a transport name (may be NULL: plain variables only). Fills
- * *setting but for texts that must outlive the call, which go to value (EPX_CONFIG_TEXT_BYTES), variable and problem
- * (256 each). Returns EPX_OK or the status of its problem. */
+/* One row resolved for a configuration (may be NULL) and a transport name (may be NULL: plain variables
+ * only). Fills *setting but for texts that must outlive the call, which go to value (EPX_CONFIG_TEXT_BYTES),
+ * variable and problem (256 each). Returns EPX_OK or the status of its problem. */
 typedef struct epx_config_texts {
     char variable[96], set_by[96], value[EPX_CONFIG_TEXT_BYTES], problem[512];
 } epx_config_texts_t;
@@ -44,10 +45,11 @@ epx_status_t epx_config_resolve_row(const epx_config_row_t *row, const epx_group
                                     const char *transport, epx_setting_t *setting, epx_config_texts_t *texts);
 
 /* All rows; the first problem is the error. */
-epx_status_t epx_config_resolve(const epx_group_config_t *config, const char *transport, epx_settings_t *settings_p);
+epx_status_t epx_config_resolve(const epx_group_config_t *config, const char *transport,
+                                epx_settings_t *settings_p);
 
-/* Calls fn(context, variable, nearest known name) for every EPX_ variable that the table does not know. Names of
- * plug-ins may be prefixes too: `transport` is one more known prefix (may be NULL). */
+/* Calls fn(context, variable, nearest known name) for every EPX_ variable that the table does not know. Names
+ * of plug-ins may be prefixes too: `transport` is one more known prefix (may be NULL). */
 typedef void (*epx_unknown_fn)(void *context, const char *variable, const char *nearest);
 void epx_config_unknown(const char *transport, epx_unknown_fn fn, void *context);
 

@@ -11,7 +11,10 @@
 #define EPX_TEXT_OF(number) #number
 #define EPX_VERSION_TEXT(a, b, c) EPX_TEXT_OF(a) "." EPX_TEXT_OF(b) "." EPX_TEXT_OF(c)
 
-const char *epx_version(void) { return EPX_VERSION_TEXT(EPX_VERSION_MAJOR, EPX_VERSION_MINOR, EPX_VERSION_PATCH); }
+const char *epx_version(void)
+{
+    return EPX_VERSION_TEXT(EPX_VERSION_MAJOR, EPX_VERSION_MINOR, EPX_VERSION_PATCH);
+}
 
 static void add_item(epx_memory_t *memory, const char *name, int64_t bytes, int32_t device_memory)
 {
@@ -68,7 +71,8 @@ free_tables:
 epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p)
 {
     if (group == NULL || info_p == NULL || !epx_struct_fits(info_p, info_p->size, sizeof(epx_group_info_t)))
-        return epx_fail(EPX_ERR_ARG, "epx_group_info: group must be there, the answer begun with EPX_GROUP_INFO_INIT");
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_group_info: group must be there, the answer begun with EPX_GROUP_INFO_INIT");
     if (!group->is_open)
         return epx_fail(EPX_ERR_ABORTED, "%s: the group could not be recovered; close it", group->name);
     const epx_selection_t *s = &group->selection;
@@ -121,7 +125,8 @@ void epx_group_abort(epx_group_h group, const char *reason)
 {
     if (group == NULL || group->fabric == NULL)
         return;
-    epx_log(EPX_LOG_WARN, "group", "%s: rank %d aborts: %s", group->name, group->rank, reason != NULL ? reason : "");
+    epx_log(EPX_LOG_WARN, "group", "%s: rank %d aborts: %s", group->name, group->rank,
+            reason != NULL ? reason : "");
     group->fabric->ops->abort(group->fabric, -1);
 }
 

@@ -14,7 +14,8 @@ typedef enum epx_direction { PASS_NONE = 0, PASS_UNDECIDED, PASS_FORWARD, PASS_B
 typedef struct epx_group_lane {
     epx_lane_t lane;
     struct epx_plan *plan; /* whose pass is in flight, NULL: idle */
-    int32_t abandoned;     /* 1: a plan was destroyed in the middle of its pass; ranks meet before the next route */
+    int32_t
+        abandoned; /* 1: a plan was destroyed in the middle of its pass; ranks meet before the next route */
 } epx_group_lane_t;
 
 /* How far a pass has come: waves started and finished of each call, ascending. */
@@ -83,9 +84,10 @@ typedef struct epx_table_layout {
 } epx_table_layout_t;
 epx_table_layout_t epx_table_layout(const epx_group_config_t *config, int32_t ranks);
 
-/* Everything between "the struct is there" and "the group can be used", for open and recover: config has been checked, rank,
- * ranks, generation, name and allocator are set. Collective over the bootstrap. `local`: what this rank knows to be wrong
- * already (its text is the last error). On an error everything is released but the struct. */
+/* Everything between "the struct is there" and "the group can be used", for open and recover: config has been
+ * checked, rank, ranks, generation, name and allocator are set. Collective over the bootstrap. `local`: what
+ * this rank knows to be wrong already (its text is the last error). On an error everything is released but
+ * the struct. */
 epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstrap, epx_status_t local);
 
 /* Releases what build made. */
@@ -96,7 +98,8 @@ void epx_group_keep_config(epx_group_t *group, const epx_group_config_t *checked
 
 /* The fabric configuration of a selection. */
 epx_fabric_config_t epx_group_fabric_config(const epx_selection_t *selection, const char *name,
-                                            const epx_allocator_t *allocator, const epx_bootstrap_t *bootstrap);
+                                            const epx_allocator_t *allocator,
+                                            const epx_bootstrap_t *bootstrap);
 
 void *epx_group_allocate(const epx_allocator_t *allocator, int64_t bytes, int32_t device_memory);
 
@@ -105,19 +108,21 @@ void *epx_group_allocate(const epx_allocator_t *allocator, int64_t bytes, int32_
 /* Detaches all plans: their calls return EPX_ERR_ABORTED from now on. */
 void epx_group_detach_plans(epx_group_t *group);
 
-/* Notes an error of a transport or fabric: what ends the group makes it sticky and tells the peers. Returns status. */
+/* Notes an error of a transport or fabric: what ends the group makes it sticky and tells the peers. Returns
+ * status. */
 epx_status_t epx_group_note(epx_group_t *group, epx_status_t status);
 
 /* Keeps the last error's text as the reason why the plan is dead. */
 void epx_plan_died(struct epx_plan *plan);
 
-/* EPX_OK while the plan and its group can be used, else the error with its text. `call` names the public call. */
+/* EPX_OK while the plan and its group can be used, else the error with its text. `call` names the public
+ * call. */
 epx_status_t epx_plan_usable(epx_plan_h plan, const char *call);
 
 /* ---- stats.c ---- */
 
-/* Adds what a plan has counted since the last time to the group's tally; `routing` too when the route's counts are complete or
- * about to be lost. */
+/* Adds what a plan has counted since the last time to the group's tally; `routing` too when the route's
+ * counts are complete or about to be lost. */
 void epx_tally_fold(struct epx_plan *plan);
 void epx_stats_close(epx_group_t *group);
 

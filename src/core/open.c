@@ -41,8 +41,8 @@ static epx_status_t take_block(epx_group_t *group, epx_block_t *block, int64_t b
         return EPX_OK;
     block->memory = epx_group_allocate(&group->allocator, bytes, device_memory);
     if (block->memory == NULL)
-        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d: no memory for %" PRId64 " bytes of %s", group->name, group->rank,
-                        bytes, what);
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d: no memory for %" PRId64 " bytes of %s", group->name,
+                        group->rank, bytes, what);
     if (!device_memory)
         memset(block->memory, 0, (size_t)bytes);
     return EPX_OK;
@@ -51,7 +51,8 @@ static epx_status_t take_block(epx_group_t *group, epx_block_t *block, int64_t b
 static void drop_block(epx_group_t *group, epx_block_t *block)
 {
     if (block->memory != NULL)
-        group->allocator.release(group->allocator.context, block->memory, (size_t)block->bytes, block->device_memory);
+        group->allocator.release(group->allocator.context, block->memory, (size_t)block->bytes,
+                                 block->device_memory);
     *block = (epx_block_t){0};
 }
 
@@ -66,7 +67,8 @@ epx_table_layout_t epx_table_layout(const epx_group_config_t *config, int32_t ra
 }
 
 epx_fabric_config_t epx_group_fabric_config(const epx_selection_t *selection, const char *name,
-                                            const epx_allocator_t *allocator, const epx_bootstrap_t *bootstrap)
+                                            const epx_allocator_t *allocator,
+                                            const epx_bootstrap_t *bootstrap)
 {
     epx_fabric_config_t config = {
         .name = name,
@@ -99,13 +101,15 @@ void epx_group_keep_config(epx_group_t *group, const epx_group_config_t *checked
     group->config = *checked;
     copy_text(group->name, sizeof(group->name), checked->name != NULL ? checked->name : "group");
     group->config.name = group->name;
-    group->config.transport = copy_text(group->transport_text, sizeof(group->transport_text), checked->transport);
+    group->config.transport =
+        copy_text(group->transport_text, sizeof(group->transport_text), checked->transport);
     group->config.fabric = copy_text(group->fabric_text, sizeof(group->fabric_text), checked->fabric);
     group->config.device = copy_text(group->device_text, sizeof(group->device_text), checked->device);
     if (checked->allocator != NULL)
         group->allocator = *checked->allocator;
     else
-        group->allocator = (epx_allocator_t){.context = group, .allocate = device_allocate, .release = device_release};
+        group->allocator =
+            (epx_allocator_t){.context = group, .allocate = device_allocate, .release = device_release};
     group->config.allocator = &group->allocator;
 }
 
@@ -123,7 +127,8 @@ static epx_status_t build_locally(epx_group_t *group)
         memcpy(tables + layout.owner_copy, config->owner, (size_t)config->experts * 4);
         config->owner = (const int32_t *)(const void *)(tables + layout.owner_copy);
     }
-    status = epx_select(config, group->rank, group->ranks, tables + layout.owners, NULL, NULL, &group->selection);
+    status =
+        epx_select(config, group->rank, group->ranks, tables + layout.owners, NULL, NULL, &group->selection);
     if (status != EPX_OK)
         return status;
     const epx_sizes_t *sizes = &group->selection.sizes;
@@ -143,7 +148,8 @@ static epx_status_t agree(epx_group_t *group, const epx_bootstrap_t *bootstrap, 
     epx_card_t mine = {0};
     epx_card_t *borrowed = NULL, *cards = NULL;
     if (group->tables.memory != NULL)
-        cards = (epx_card_t *)(void *)((uint8_t *)group->tables.memory + epx_table_layout(&group->config, group->ranks).cards);
+        cards = (epx_card_t *)(void *)((uint8_t *)group->tables.memory +
+                                       epx_table_layout(&group->config, group->ranks).cards);
     else
         cards = borrowed = malloc((size_t)bootstrap->size * sizeof(*cards));
     if (cards == NULL)
@@ -160,13 +166,15 @@ static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bo
 {
     epx_selection_t *selection = &group->selection;
     int64_t segment_bytes = selection->sizes.segment_bytes;
-    epx_fabric_config_t config = epx_group_fabric_config(selection, group->name, &group->allocator, bootstrap);
+    epx_fabric_config_t config =
+        epx_group_fabric_config(selection, group->name, &group->allocator, bootstrap);
     epx_status_t status = selection->fabric->open(&config, &group->fabric);
     if (status != EPX_OK)
         return status;
     if (segment_bytes > 0) {
         void *memory = epx_group_allocate(&group->allocator, segment_bytes, 1);
-        status = selection->fabric->segment_open(group->fabric, memory, (size_t)segment_bytes, &group->segment);
+        status =
+            selection->fabric->segment_open(group->fabric, memory, (size_t)segment_bytes, &group->segment);
     }
     if (status == EPX_OK) {
         epx_transport_env_t env = {.shape = &selection->shape,
@@ -199,10 +207,12 @@ epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstra
     atomic_store(&group->failed, 0);
     if (group->rank == 0)
         epx_log(EPX_LOG_INFO, "group",
-                "%s: transport %s (%s), fabric %s, device %s, %d ranks, E %d, K %d, H %d, T_max %d, waves %d, generation "
+                "%s: transport %s (%s), fabric %s, device %s, %d ranks, E %d, K %d, H %d, T_max %d, waves "
+                "%d, generation "
                 "%" PRIu64,
-                group->name, s->transport->name, s->why_transport, s->fabric->name, s->device->name, group->ranks,
-                s->shape.experts, s->shape.top_k, s->shape.width, s->shape.tokens_max, s->sizes.waves, group->generation);
+                group->name, s->transport->name, s->why_transport, s->fabric->name, s->device->name,
+                group->ranks, s->shape.experts, s->shape.top_k, s->shape.width, s->shape.tokens_max,
+                s->sizes.waves, group->generation);
     return EPX_OK;
 }
 
@@ -253,19 +263,21 @@ epx_status_t epx_group_open(epx_comm_h comm, const epx_group_config_t *config, e
 {
     epx_group_config_t checked;
     if (comm == NULL)
-        return epx_fail(EPX_ERR_ARG, "epx_group_open: comm is NULL; make one with epx_comm_world or epx_comm_threads");
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_group_open: comm is NULL; make one with epx_comm_world or epx_comm_threads");
     epx_bootstrap_t bootstrap = epx_comm_bootstrap(comm);
     epx_status_t status = group_p != NULL ? epx_shape_check(config, bootstrap.size, &checked)
                                           : epx_fail(EPX_ERR_ARG, "epx_group_open: group_p is NULL");
     if (status == EPX_OK && checked.ranks != 0 && checked.ranks != bootstrap.size)
-        status = epx_fail(EPX_ERR_ARG, "epx_group_open: ranks is %d, the comm has %d; leave it 0", checked.ranks,
-                          bootstrap.size);
+        status = epx_fail(EPX_ERR_ARG, "epx_group_open: ranks is %d, the comm has %d; leave it 0",
+                          checked.ranks, bootstrap.size);
     if (status != EPX_OK)
         return refuse_together(&bootstrap, status);
     epx_group_t *group = make_struct(&checked);
     if (group == NULL)
-        return refuse_together(&bootstrap, epx_fail(EPX_ERR_NO_MEMORY, "rank %d: no memory for the group's %zu bytes",
-                                                    bootstrap.rank, sizeof(*group)));
+        return refuse_together(&bootstrap,
+                               epx_fail(EPX_ERR_NO_MEMORY, "rank %d: no memory for the group's %zu bytes",
+                                        bootstrap.rank, sizeof(*group)));
     group->rank = bootstrap.rank;
     group->ranks = bootstrap.size;
     group->generation = 1;
@@ -326,11 +338,13 @@ epx_status_t epx_group_recover(epx_group_h group, const epx_group_config_t *conf
     if (alive == NULL)
         return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory to recover", group->name);
     epx_fabric_t *old_fabric = group->fabric;
-    epx_status_t status = old_fabric->ops->survivors(old_fabric, group->selection.shape.timeout_ms, alive, &bootstrap);
+    epx_status_t status =
+        old_fabric->ops->survivors(old_fabric, group->selection.shape.timeout_ms, alive, &bootstrap);
     free(alive);
     if (status != EPX_OK)
         return status;
-    /* The survivors meet over the old fabric until the new one stands; its memory goes when the last of them closes it. */
+    /* The survivors meet over the old fabric until the new one stands; its memory goes when the last of them
+     * closes it. */
     epx_group_config_t next;
     epx_group_detach_plans(group);
     status = next_config(group, config, bootstrap.size, &next);

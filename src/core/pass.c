@@ -6,10 +6,10 @@
  *   P2  Each kind of call takes the waves in ascending order; finish w comes after start w.
  *   P3  forward:  combine w starts after dispatch w has finished.
  *       backward: dispatch_backward w starts after combine_backward w has finished.
- *   P4  At most `depth` waves are in flight: forward from the start of dispatch to the end of combine, backward from the
- *       earlier of combine_backward and re-dispatch to the end of dispatch_backward.
- *   P5  A pass ends with the last wave's last finish; then the lane is free.
- * A call that would break one of them is EPX_ERR_ARG and changes nothing, on every rank alike: no rank waits for it.
+ *   P4  At most `depth` waves are in flight: forward from the start of dispatch to the end of combine,
+ * backward from the earlier of combine_backward and re-dispatch to the end of dispatch_backward. P5  A pass
+ * ends with the last wave's last finish; then the lane is free. A call that would break one of them is
+ * EPX_ERR_ARG and changes nothing, on every rank alike: no rank waits for it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,10 +30,12 @@ static epx_status_t enter(epx_plan_h plan, int32_t wave, const char *call)
         return epx_fail(EPX_ERR_ARG, "%s: the plan has not been routed", call);
     if (head->valid < 0) {
         epx_lane_resume(&plan->base);
-        return epx_fail((epx_status_t)head->valid, "%s: the plan is dead, route it again: %s", call, plan->dead_text);
+        return epx_fail((epx_status_t)head->valid, "%s: the plan is dead, route it again: %s", call,
+                        plan->dead_text);
     }
     if (wave < 0 || wave >= plan->base.waves)
-        return epx_fail(EPX_ERR_ARG, "%s: wave is %d; the plan has waves 0 to %d", call, wave, plan->base.waves - 1);
+        return epx_fail(EPX_ERR_ARG, "%s: wave is %d; the plan has waves 0 to %d", call, wave,
+                        plan->base.waves - 1);
     return EPX_OK;
 }
 
@@ -45,7 +47,8 @@ static epx_status_t out_of_order(const char *call, int32_t wave, const char *why
 static epx_status_t busy_lane(epx_plan_h plan, const char *call)
 {
     return epx_fail(EPX_ERR_ARG, "%s: lane %d is busy with %s; finish that pass or use another lane", call,
-                    plan->lane->lane.index, plan->lane->plan == plan ? "another pass of this plan" : "another plan's pass");
+                    plan->lane->lane.index,
+                    plan->lane->plan == plan ? "another pass of this plan" : "another plan's pass");
 }
 
 static int is_lane_of_other(epx_plan_h plan) { return plan->lane->plan != NULL && plan->lane->plan != plan; }
@@ -89,8 +92,9 @@ static epx_status_t check_batch(epx_plan_h plan, const epx_batch_t *batch, const
         return epx_fail(EPX_ERR_ARG, "%s: begin the batch with EPX_BATCH_INIT", call);
     if (shape_of(plan)->batch_in_caller &&
         (batch->into_rows == NULL || batch->into_start == NULL || batch->into_count == NULL))
-        return epx_fail(EPX_ERR_ARG, "%s: the group keeps no batches (batch_in_caller): give into_rows, into_start and "
-                                     "into_count",
+        return epx_fail(EPX_ERR_ARG,
+                        "%s: the group keeps no batches (batch_in_caller): give into_rows, into_start and "
+                        "into_count",
                         call);
     return EPX_OK;
 }
@@ -152,13 +156,15 @@ epx_status_t epx_dispatch_finish(epx_plan_h plan, int32_t wave, epx_batch_t *bat
     epx_pass_t *pass = &plan->pass;
     if (wave < pass->dispatch_finished || wave >= pass->dispatch_started ||
         (wave != pass->dispatch_finished && pass->direction != PASS_BACKWARD))
-        return out_of_order("epx_dispatch_finish", wave, "its start has not been made, or an earlier finish is missing");
+        return out_of_order("epx_dispatch_finish", wave,
+                            "its start has not been made, or an earlier finish is missing");
     pass->dispatch_finished = wave + 1;
     status = transport_of(plan)->ops->dispatch_finish(transport_of(plan), &plan->base, wave, batch, stream);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
-epx_status_t epx_dispatch(epx_plan_h plan, int32_t wave, const void *x, epx_batch_t *batch, epx_stream_t stream)
+epx_status_t epx_dispatch(epx_plan_h plan, int32_t wave, const void *x, epx_batch_t *batch,
+                          epx_stream_t stream)
 {
     epx_status_t status = epx_dispatch_start(plan, wave, x, batch, stream);
     return status == EPX_OK ? epx_dispatch_finish(plan, wave, batch, stream) : status;
@@ -177,8 +183,9 @@ epx_status_t epx_combine_start(epx_plan_h plan, int32_t wave, const void *y, epx
     if (pass->direction == PASS_BACKWARD)
         return out_of_order("epx_combine", wave, "the plan is in a backward pass");
     if (wave != pass->combine_started || wave >= pass->dispatch_finished)
-        return out_of_order("epx_combine", wave, "its dispatch has not been made in this pass, or an earlier combine is "
-                                                 "missing");
+        return out_of_order("epx_combine", wave,
+                            "its dispatch has not been made in this pass, or an earlier combine is "
+                            "missing");
     pass->direction = PASS_FORWARD;
     pass->combine_started = wave + 1;
     status = transport_of(plan)->ops->combine_start(transport_of(plan), &plan->base, wave, y, stream);
@@ -194,7 +201,8 @@ epx_status_t epx_combine_finish(epx_plan_h plan, int32_t wave, void *out, epx_st
         return status;
     epx_pass_t *pass = &plan->pass;
     if (wave != pass->combine_finished || wave >= pass->combine_started)
-        return out_of_order("epx_combine_finish", wave, "its start has not been made, or an earlier finish is missing");
+        return out_of_order("epx_combine_finish", wave,
+                            "its start has not been made, or an earlier finish is missing");
     status = transport_of(plan)->ops->combine_finish(transport_of(plan), &plan->base, wave, out, stream);
     if (status != EPX_OK)
         return failed(plan, status);
@@ -228,7 +236,8 @@ static epx_status_t order_combine_backward_start(epx_plan_h plan, int32_t wave)
     if (wave != pass->combine_backward_started)
         return out_of_order(call, wave, "waves of a pass come in order from 0");
     if (wave - pass->dispatch_backward_finished >= shape_of(plan)->depth)
-        return out_of_order(call, wave, "as many waves as the group's depth are in flight; dispatch_backward first");
+        return out_of_order(call, wave,
+                            "as many waves as the group's depth are in flight; dispatch_backward first");
     return EPX_OK;
 }
 
@@ -247,8 +256,10 @@ epx_status_t epx_combine_backward_start(epx_plan_h plan, int32_t wave, const voi
         begin_pass(plan, PASS_BACKWARD);
     plan->pass.direction = PASS_BACKWARD;
     plan->pass.combine_backward_started = wave + 1;
-    status = transport_of(plan)->ops->combine_backward_start(transport_of(plan), &plan->base, wave, dout, stream);
-    if (status == EPX_ERR_ARG) { /* the transport says that it is too early (pooled_wave): nothing has changed */
+    status =
+        transport_of(plan)->ops->combine_backward_start(transport_of(plan), &plan->base, wave, dout, stream);
+    if (status ==
+        EPX_ERR_ARG) { /* the transport says that it is too early (pooled_wave): nothing has changed */
         plan->lane->plan = on_lane;
         plan->pass = before;
     }
@@ -270,12 +281,13 @@ epx_status_t epx_combine_backward_finish(epx_plan_h plan, int32_t wave, const vo
     if (wave != pass->combine_backward_finished || wave >= pass->combine_backward_started)
         return out_of_order(call, wave, "its start has not been made, or an earlier finish is missing");
     pass->combine_backward_finished = wave + 1;
-    status = transport_of(plan)->ops->combine_backward_finish(transport_of(plan), &plan->base, wave, y, dy, stream);
+    status = transport_of(plan)->ops->combine_backward_finish(transport_of(plan), &plan->base, wave, y, dy,
+                                                              stream);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
-epx_status_t epx_combine_backward(epx_plan_h plan, int32_t wave, const void *dout, const void *y, epx_batch_t *dy,
-                                  epx_stream_t stream)
+epx_status_t epx_combine_backward(epx_plan_h plan, int32_t wave, const void *dout, const void *y,
+                                  epx_batch_t *dy, epx_stream_t stream)
 {
     static const char *const call = "epx_combine_backward";
     epx_status_t status = enter(plan, wave, call);
@@ -288,7 +300,8 @@ epx_status_t epx_combine_backward(epx_plan_h plan, int32_t wave, const void *dou
     return status == EPX_OK ? epx_combine_backward_finish(plan, wave, y, dy, stream) : status;
 }
 
-epx_status_t epx_dispatch_backward_start(epx_plan_h plan, int32_t wave, const void *dx_rows, epx_stream_t stream)
+epx_status_t epx_dispatch_backward_start(epx_plan_h plan, int32_t wave, const void *dx_rows,
+                                         epx_stream_t stream)
 {
     static const char *const call = "epx_dispatch_backward";
     epx_status_t status = enter(plan, wave, call);
@@ -299,15 +312,18 @@ epx_status_t epx_dispatch_backward_start(epx_plan_h plan, int32_t wave, const vo
     epx_pass_t *pass = &plan->pass;
     if (pass->direction != PASS_BACKWARD || wave != pass->dispatch_backward_started ||
         wave >= pass->combine_backward_finished)
-        return out_of_order(call, wave, "its combine_backward has not been made in this pass, or an earlier wave is missing");
+        return out_of_order(
+            call, wave, "its combine_backward has not been made in this pass, or an earlier wave is missing");
     if (pass->dispatch_finished < pass->dispatch_started)
         return out_of_order(call, wave, "a re-dispatch has been started and not finished");
     pass->dispatch_backward_started = wave + 1;
-    status = transport_of(plan)->ops->dispatch_backward_start(transport_of(plan), &plan->base, wave, dx_rows, stream);
+    status = transport_of(plan)->ops->dispatch_backward_start(transport_of(plan), &plan->base, wave, dx_rows,
+                                                              stream);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
-epx_status_t epx_dispatch_backward_finish(epx_plan_h plan, int32_t wave, void *dx, float *dweight, epx_stream_t stream)
+epx_status_t epx_dispatch_backward_finish(epx_plan_h plan, int32_t wave, void *dx, float *dweight,
+                                          epx_stream_t stream)
 {
     static const char *const call = "epx_dispatch_backward_finish";
     epx_status_t status = enter(plan, wave, call);
@@ -318,7 +334,8 @@ epx_status_t epx_dispatch_backward_finish(epx_plan_h plan, int32_t wave, void *d
     epx_pass_t *pass = &plan->pass;
     if (wave != pass->dispatch_backward_finished || wave >= pass->dispatch_backward_started)
         return out_of_order(call, wave, "its start has not been made, or an earlier finish is missing");
-    status = transport_of(plan)->ops->dispatch_backward_finish(transport_of(plan), &plan->base, wave, dx, dweight, stream);
+    status = transport_of(plan)->ops->dispatch_backward_finish(transport_of(plan), &plan->base, wave, dx,
+                                                               dweight, stream);
     if (status != EPX_OK)
         return failed(plan, status);
     pass->dispatch_backward_finished = wave + 1;
@@ -327,8 +344,8 @@ epx_status_t epx_dispatch_backward_finish(epx_plan_h plan, int32_t wave, void *d
     return EPX_OK;
 }
 
-epx_status_t epx_dispatch_backward(epx_plan_h plan, int32_t wave, const void *dx_rows, void *dx, float *dweight,
-                                   epx_stream_t stream)
+epx_status_t epx_dispatch_backward(epx_plan_h plan, int32_t wave, const void *dx_rows, void *dx,
+                                   float *dweight, epx_stream_t stream)
 {
     epx_status_t status = enter(plan, wave, "epx_dispatch_backward");
     if (status == EPX_OK && tokens_of(plan) > 0)
@@ -349,7 +366,8 @@ epx_status_t epx_check_poison(epx_plan_h plan, int32_t wave, void *y, epx_stream
     if (rows == 0)
         return EPX_OK;
     status = need(y, "epx_check_poison", "y");
-    return status == EPX_OK ? epx_canary_fill(transport_of(plan), y, rows * shape_of(plan)->row_bytes, stream) : status;
+    return status == EPX_OK ? epx_canary_fill(transport_of(plan), y, rows * shape_of(plan)->row_bytes, stream)
+                            : status;
 }
 
 epx_status_t epx_batch_counts(epx_plan_h plan, const epx_batch_t *batch, int64_t *start, int64_t *count,
@@ -359,7 +377,8 @@ epx_status_t epx_batch_counts(epx_plan_h plan, const epx_batch_t *batch, int64_t
     epx_status_t status = epx_plan_usable(plan, call);
     if (status != EPX_OK)
         return status;
-    if (batch == NULL || !epx_struct_fits(batch, batch->size, sizeof(epx_batch_t)) || start == NULL || count == NULL)
+    if (batch == NULL || !epx_struct_fits(batch, batch->size, sizeof(epx_batch_t)) || start == NULL ||
+        count == NULL)
         return epx_fail(EPX_ERR_ARG, "%s: batch, start and count must be there", call);
     if (batch->expert_start == NULL || batch->expert_count == NULL)
         return epx_fail(EPX_ERR_ARG, "%s: the batch has not been dispatched", call);

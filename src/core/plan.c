@@ -23,8 +23,8 @@ size_t epx_plan_bytes(epx_group_h group)
 }
 
 /* The common part of create and attach; room: where the caller wants the handle. */
-static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, const char *call, const void *room,
-                              epx_plan_h *plan_p)
+static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, const char *call,
+                              const void *room, epx_plan_h *plan_p)
 {
     if (group == NULL || room == NULL)
         return epx_fail(EPX_ERR_ARG, "%s: group and plan_p must be there", call);
@@ -32,14 +32,17 @@ static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, con
     if (status != EPX_OK)
         return status;
     if (lane < 0 || lane >= group->config.lanes)
-        return epx_fail(EPX_ERR_ARG, "%s: lane is %d; the group has lanes 0 to %d", call, lane, group->config.lanes - 1);
+        return epx_fail(EPX_ERR_ARG, "%s: lane is %d; the group has lanes 0 to %d", call, lane,
+                        group->config.lanes - 1);
     if (((uintptr_t)memory & (EPX_AREA_ALIGN - 1)) != 0)
-        return epx_fail(EPX_ERR_ARG, "%s: the memory of a plan must be aligned to %d bytes", call, EPX_AREA_ALIGN);
+        return epx_fail(EPX_ERR_ARG, "%s: the memory of a plan must be aligned to %d bytes", call,
+                        EPX_AREA_ALIGN);
     const epx_sizes_t *sizes = &group->selection.sizes;
     int64_t handle_bytes = (int64_t)sizeof(struct epx_plan) + sizes->plan_state_bytes;
     epx_plan_h plan = epx_group_allocate(&group->allocator, handle_bytes, 0);
     if (plan == NULL)
-        return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for the plan's handle of %" PRId64 " bytes", call, handle_bytes);
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for the plan's handle of %" PRId64 " bytes", call,
+                        handle_bytes);
     memset(plan, 0, (size_t)handle_bytes);
     plan->group = group;
     plan->allocator = group->allocator;
@@ -47,13 +50,17 @@ static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, con
     plan->bytes = sizes->plan_bytes;
     plan->handle_bytes = handle_bytes;
     plan->owns_bytes = memory == NULL;
-    plan->base = (epx_plan_base_t){.bytes = memory, .state = plan + 1, .lane = &plan->lane->lane, .waves = sizes->waves,
+    plan->base = (epx_plan_base_t){.bytes = memory,
+                                   .state = plan + 1,
+                                   .lane = &plan->lane->lane,
+                                   .waves = sizes->waves,
                                    .wait_peer = -1};
     if (memory == NULL)
         plan->base.bytes = epx_group_allocate(&group->allocator, plan->bytes, 1);
     if (plan->base.bytes == NULL) {
         group->allocator.release(group->allocator.context, plan, (size_t)handle_bytes, 0);
-        return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for the plan's %" PRId64 " bytes", call, sizes->plan_bytes);
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for the plan's %" PRId64 " bytes", call,
+                        sizes->plan_bytes);
     }
     plan->next = group->plans;
     plan->link = &group->plans;
@@ -70,7 +77,8 @@ epx_status_t epx_plan_create(epx_group_h group, int32_t lane, void *memory, epx_
     epx_status_t status = make_plan(group, lane, memory, "epx_plan_create", plan_p, &plan);
     if (status != EPX_OK)
         return status;
-    *head_of(plan) = (epx_plan_head_t){.magic = EPX_PLAN_MAGIC, .abi = EPX_ABI, .signature = signature_of(group)};
+    *head_of(plan) =
+        (epx_plan_head_t){.magic = EPX_PLAN_MAGIC, .abi = EPX_ABI, .signature = signature_of(group)};
     *plan_p = plan;
     return EPX_OK;
 }
@@ -87,9 +95,12 @@ epx_status_t epx_plan_attach(epx_group_h group, int32_t lane, void *memory, epx_
     if (head->magic != EPX_PLAN_MAGIC || head->abi != EPX_ABI)
         status = epx_fail(EPX_ERR_ARG, "epx_plan_attach: the memory holds no plan of this library");
     else if (head->signature != signature_of(group))
-        status = epx_fail(EPX_ERR_ARG, "epx_plan_attach: the plan was routed by a group of another shape, rank or transport");
+        status =
+            epx_fail(EPX_ERR_ARG,
+                     "epx_plan_attach: the plan was routed by a group of another shape, rank or transport");
     else if (head->valid != 1)
-        status = epx_fail(EPX_ERR_ARG, "epx_plan_attach: the plan in this memory has not been routed well; route it again");
+        status = epx_fail(
+            EPX_ERR_ARG, "epx_plan_attach: the plan in this memory has not been routed well; route it again");
     if (status != EPX_OK) {
         epx_plan_destroy(&plan);
         return status;
@@ -114,8 +125,10 @@ void epx_plan_destroy(epx_plan_h *plan_p)
     epx_plan_h plan = *plan_p;
     *plan_p = NULL;
     if (plan->group != NULL) {
-        /* In the middle of a pass, or routed and never used: peers may be elsewhere. They meet before the lane's next route. */
-        if (plan->lane->plan == plan || (head_of(plan)->valid != 0 && !head_of(plan)->confirmed && !plan->is_attached))
+        /* In the middle of a pass, or routed and never used: peers may be elsewhere. They meet before the
+         * lane's next route. */
+        if (plan->lane->plan == plan ||
+            (head_of(plan)->valid != 0 && !head_of(plan)->confirmed && !plan->is_attached))
             plan->lane->abandoned = 1;
         epx_lane_resume(&plan->base);
         leave_lane(plan);
@@ -157,11 +170,13 @@ epx_status_t epx_plan_usable(epx_plan_h plan, const char *call)
     if (plan == NULL)
         return epx_fail(EPX_ERR_ARG, "%s: plan is NULL", call);
     if (plan->group == NULL)
-        return epx_fail(EPX_ERR_ABORTED, "%s: the plan's group was closed or recovered; create the plan again", call);
+        return epx_fail(EPX_ERR_ABORTED,
+                        "%s: the plan's group was closed or recovered; create the plan again", call);
     epx_group_t *group = plan->group;
     int failed = atomic_load_explicit(&group->failed, memory_order_acquire);
     if (failed != 0)
-        return epx_fail(EPX_ERR_ABORTED, "%s: the group has ended (%s: %s); epx_group_recover makes it usable", call,
+        return epx_fail(EPX_ERR_ABORTED,
+                        "%s: the group has ended (%s: %s); epx_group_recover makes it usable", call,
                         epx_status_name((epx_status_t)failed), group->failed_text);
     if (group->fabric->ops->aborted(group->fabric, NULL) >= 0)
         return epx_group_note(group, epx_group_check(group));
@@ -185,14 +200,17 @@ static epx_status_t check_routing(epx_plan_h plan, const epx_routing_t *routing,
     if (copy_p->tokens_device != NULL)
         copy_p->tokens = *copy_p->tokens_device; /* host device */
     if (copy_p->tokens < 0 || copy_p->tokens > shape->tokens_max)
-        return epx_fail(EPX_ERR_ARG, "epx_plan_route: rank %d has %" PRId64 " tokens; the group was opened for 0 to %d",
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_plan_route: rank %d has %" PRId64 " tokens; the group was opened for 0 to %d",
                         shape->rank, copy_p->tokens, shape->tokens_max);
     if (copy_p->id_type == EPX_TYPE_DEFAULT)
         copy_p->id_type = EPX_INT32;
     if (copy_p->id_type != EPX_INT32 && copy_p->id_type != EPX_INT64)
-        return epx_fail(EPX_ERR_ARG, "epx_plan_route: id_type is %d; use EPX_INT32 or EPX_INT64", (int)copy_p->id_type);
+        return epx_fail(EPX_ERR_ARG, "epx_plan_route: id_type is %d; use EPX_INT32 or EPX_INT64",
+                        (int)copy_p->id_type);
     if (copy_p->weight_type != EPX_TYPE_DEFAULT && copy_p->weight_type != EPX_FP32)
-        return epx_fail(EPX_ERR_ARG, "epx_plan_route: weight_type is %d; routing weights are EPX_FP32, always",
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_plan_route: weight_type is %d; routing weights are EPX_FP32, always",
                         (int)copy_p->weight_type);
     if (copy_p->tokens > 0 && (copy_p->ids == NULL || copy_p->weights == NULL))
         return epx_fail(EPX_ERR_ARG, "epx_plan_route: %s is NULL on rank %d with %" PRId64 " tokens",
@@ -222,7 +240,8 @@ epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_s
     if (status != EPX_OK)
         return status;
     if (plan->lane->plan == plan && head_of(plan)->valid == 1)
-        return epx_fail(EPX_ERR_ARG, "epx_plan_route: a pass of this plan is in flight; finish its waves first");
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_plan_route: a pass of this plan is in flight; finish its waves first");
     epx_lane_resume(&plan->base);
     leave_lane(plan);
     if (plan->lane->abandoned) {
@@ -233,7 +252,8 @@ epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_s
     epx_tally_fold(plan);
     plan->group->sent_bytes_closed_plans += plan->base.sent_bytes;
     plan->folded = (epx_tally_t){0};
-    plan->base.sent_bytes = plan->base.received_bytes = plan->base.sent_meta_bytes = plan->base.received_meta_bytes = 0;
+    plan->base.sent_bytes = plan->base.received_bytes = plan->base.sent_meta_bytes =
+        plan->base.received_meta_bytes = 0;
     plan->base.wait_ns = plan->base.wait_longest_ns = 0;
     plan->base.wait_peer = -1;
     plan->is_attached = 0;
@@ -274,7 +294,8 @@ epx_status_t epx_plan_stats(epx_plan_h plan, epx_plan_stats_t *stats_p, epx_stre
 {
     (void)stream;
     if (plan == NULL || stats_p == NULL || !epx_struct_fits(stats_p, stats_p->size, sizeof(epx_plan_stats_t)))
-        return epx_fail(EPX_ERR_ARG, "epx_plan_stats: plan must be there, the answer begun with EPX_PLAN_STATS_INIT");
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_plan_stats: plan must be there, the answer begun with EPX_PLAN_STATS_INIT");
     const epx_plan_head_t *head = head_of(plan);
     if (head->valid != 1)
         return epx_fail(EPX_ERR_ARG, "epx_plan_stats: the plan has no good route to count");

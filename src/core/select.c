@@ -1,4 +1,5 @@
-/* Which device, fabric and transport a configuration comes to, and why. SPDX-License-Identifier: Apache-2.0 */
+/* Which device, fabric and transport a configuration comes to, and why. SPDX-License-Identifier: Apache-2.0
+ */
 #include "core/select.h"
 
 #include <stdio.h>
@@ -24,16 +25,17 @@ static void judge(reasons_t *reasons, const epx_judged_t *judged)
         reasons->fn(reasons->context, judged);
     if (reasons->used + 1 >= sizeof(reasons->text))
         return;
-    int wrote = snprintf(reasons->text + reasons->used, sizeof(reasons->text) - reasons->used, "%s%s: %s",
-                         reasons->used > 0 ? "; " : "", judged->name, judged->score > 0 ? "can run" : judged->reason);
+    int wrote =
+        snprintf(reasons->text + reasons->used, sizeof(reasons->text) - reasons->used, "%s%s: %s",
+                 reasons->used > 0 ? "; " : "", judged->name, judged->score > 0 ? "can run" : judged->reason);
     reasons->used += wrote > 0 ? (size_t)wrote : 0;
 }
 
 static int is_auto(const char *name) { return strcmp(name, "auto") == 0; }
 
 /* The common end of every choice: the best of the judged, or the named one. */
-static epx_status_t settle(const char *kind, const char *variable, const char *wanted, int32_t best, int32_t candidates,
-                           const char *best_name, const reasons_t *reasons, char *why)
+static epx_status_t settle(const char *kind, const char *variable, const char *wanted, int32_t best,
+                           int32_t candidates, const char *best_name, const reasons_t *reasons, char *why)
 {
     if (best <= 0 && is_auto(wanted))
         return epx_fail(EPX_ERR_UNSUPPORTED, "no %s can run here: %s", kind, reasons->text);
@@ -46,7 +48,8 @@ static epx_status_t settle(const char *kind, const char *variable, const char *w
     return EPX_OK;
 }
 
-static epx_status_t choose_device(const epx_settings_t *settings, reasons_t *reasons, epx_selection_t *selection)
+static epx_status_t choose_device(const epx_settings_t *settings, reasons_t *reasons,
+                                  epx_selection_t *selection)
 {
     int32_t best = 0;
     reasons->used = 0;
@@ -55,16 +58,18 @@ static epx_status_t choose_device(const epx_settings_t *settings, reasons_t *rea
         epx_judged_t judged = {.kind = "device", .name = epx_device_at(i)->name, .summary = ""};
         judged.score = device->probe(judged.reason, sizeof(judged.reason));
         judge(reasons, &judged);
-        if (judged.score > best && (is_auto(settings->device) || strcmp(settings->device, judged.name) == 0)) {
+        if (judged.score > best &&
+            (is_auto(settings->device) || strcmp(settings->device, judged.name) == 0)) {
             best = judged.score;
             selection->device = device;
         }
     }
-    return settle("device", "EPX_DEVICE", settings->device, best, epx_device_count(), best > 0 ? selection->device->name : "", reasons,
-                  selection->why_device);
+    return settle("device", "EPX_DEVICE", settings->device, best, epx_device_count(),
+                  best > 0 ? selection->device->name : "", reasons, selection->why_device);
 }
 
-static epx_status_t choose_fabric(const epx_settings_t *settings, reasons_t *reasons, epx_selection_t *selection)
+static epx_status_t choose_fabric(const epx_settings_t *settings, reasons_t *reasons,
+                                  epx_selection_t *selection)
 {
     int32_t best = 0;
     reasons->used = 0;
@@ -76,16 +81,18 @@ static epx_status_t choose_fabric(const epx_settings_t *settings, reasons_t *rea
         else
             snprintf(judged.reason, sizeof(judged.reason), "not part of this build");
         judge(reasons, &judged);
-        if (judged.score > best && (is_auto(settings->fabric) || strcmp(settings->fabric, judged.name) == 0)) {
+        if (judged.score > best &&
+            (is_auto(settings->fabric) || strcmp(settings->fabric, judged.name) == 0)) {
             best = judged.score;
             selection->fabric = fabric;
         }
     }
-    return settle("fabric", "EPX_FABRIC", settings->fabric, best, epx_fabric_count(), best > 0 ? selection->fabric->name : "", reasons,
-                  selection->why_fabric);
+    return settle("fabric", "EPX_FABRIC", settings->fabric, best, epx_fabric_count(),
+                  best > 0 ? selection->fabric->name : "", reasons, selection->why_fabric);
 }
 
-/* Where candidates of a transport are judged: all share one table, which depends on the configuration alone. */
+/* Where candidates of a transport are judged: all share one table, which depends on the configuration alone.
+ */
 typedef struct judging {
     const epx_group_config_t *config;
     int32_t rank, ranks;
@@ -93,12 +100,14 @@ typedef struct judging {
 } judging_t;
 
 /* Resolves the settings with the transport's prefix, makes the shape, asks it. */
-static epx_status_t judge_transport(const judging_t *judging, const epx_transport_ops_t *ops, epx_selection_t *selection,
-                                    epx_judged_t *judged, epx_settings_t *settings, epx_shape_t *shape)
+static epx_status_t judge_transport(const judging_t *judging, const epx_transport_ops_t *ops,
+                                    epx_selection_t *selection, epx_judged_t *judged,
+                                    epx_settings_t *settings, epx_shape_t *shape)
 {
     epx_status_t status = epx_config_resolve(judging->config, ops->name, settings);
     if (status == EPX_OK)
-        status = epx_shape_make(judging->config, settings, judging->rank, judging->ranks, judging->tables, shape);
+        status =
+            epx_shape_make(judging->config, settings, judging->rank, judging->ranks, judging->tables, shape);
     if (status != EPX_OK) {
         snprintf(judged->reason, sizeof(judged->reason), "%s", epx_last_error());
         return status;
@@ -116,8 +125,9 @@ static epx_status_t unknown_transport(const char *wanted)
         words[count++] = epx_registry_at(i)->name;
     epx_registry_names(names, sizeof(names));
     const char *nearest = epx_nearest(wanted, words, count);
-    return epx_fail(EPX_ERR_ARG, "EPX_TRANSPORT=%s is not one of: auto, %s, or a path to a plug-in%s%s%s", wanted, names,
-                    nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "", nearest != NULL ? "\"?)" : "");
+    return epx_fail(EPX_ERR_ARG, "EPX_TRANSPORT=%s is not one of: auto, %s, or a path to a plug-in%s%s%s",
+                    wanted, names, nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "",
+                    nearest != NULL ? "\"?)" : "");
 }
 
 static epx_status_t choose_transport(const judging_t *judging, const char *wanted, reasons_t *reasons,
@@ -164,8 +174,8 @@ static epx_status_t choose_transport(const judging_t *judging, const char *wante
                   best > 0 ? selection->transport->name : "", reasons, selection->why_transport);
 }
 
-epx_status_t epx_select(const epx_group_config_t *config, int32_t rank, int32_t ranks, void *tables, epx_judged_fn fn,
-                        void *context, epx_selection_t *selection_p)
+epx_status_t epx_select(const epx_group_config_t *config, int32_t rank, int32_t ranks, void *tables,
+                        epx_judged_fn fn, void *context, epx_selection_t *selection_p)
 {
     epx_settings_t settings;
     reasons_t reasons = {.fn = fn, .context = context};

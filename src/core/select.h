@@ -1,4 +1,5 @@
-/* Which device, fabric and transport a configuration comes to, and why. SPDX-License-Identifier: Apache-2.0 */
+/* Which device, fabric and transport a configuration comes to, and why. SPDX-License-Identifier: Apache-2.0
+ */
 #ifndef EPX_CORE_SELECT_H
 #define EPX_CORE_SELECT_H
 
@@ -27,8 +28,9 @@ typedef struct epx_judged {
 typedef void (*epx_judged_fn)(void *context, const epx_judged_t *judged);
 
 /*
- * Chooses. `config` has been checked by epx_shape_check, tables [epx_shape_table_bytes]. Every candidate judged is told
- * to fn (may be NULL), also when the choice fails. ARG for names that nobody knows, UNSUPPORTED with everybody's reason.
+ * Chooses. `config` has been checked by epx_shape_check, tables [epx_shape_table_bytes]. Every candidate
+ * judged is told to fn (may be NULL), also when the choice fails. ARG for names that nobody knows,
+ * UNSUPPORTED with everybody's reason.
  */
 epx_status_t epx_select(const epx_group_config_t *config, int32_t rank, int32_t ranks, void *tables,
                         epx_judged_fn fn, void *context, epx_selection_t *selection_p);

@@ -17,13 +17,15 @@ static epx_status_t take_config(const epx_group_config_t *config, epx_group_conf
     if (config == NULL)
         return epx_fail(EPX_ERR_ARG, "the group's configuration is NULL");
     if (config->size < offsetof(epx_group_config_t, row_type))
-        return epx_fail(EPX_ERR_ARG, "epx_group_config_t.size is %zu; begin the struct with EPX_GROUP_CONFIG_INIT",
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_group_config_t.size is %zu; begin the struct with EPX_GROUP_CONFIG_INIT",
                         config->size);
     size_t known = config->size < sizeof(*config_p) ? config->size : sizeof(*config_p);
     for (size_t i = sizeof(*config_p); i < config->size; i++)
         if (((const uint8_t *)config)[i] != 0)
-            return epx_fail(EPX_ERR_ARG, "epx_group_config_t sets byte %zu, which this library (%s) does not know; use "
-                                         "a newer library",
+            return epx_fail(EPX_ERR_ARG,
+                            "epx_group_config_t sets byte %zu, which this library (%s) does not know; use "
+                            "a newer library",
                             i, epx_version());
     memset(config_p, 0, sizeof(*config_p));
     memcpy(config_p, config, known);
@@ -56,19 +58,22 @@ static epx_status_t check_ranges(const epx_group_config_t *c, int32_t ranks)
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (rows[i].value < rows[i].least || rows[i].value > rows[i].most)
-            return epx_fail(EPX_ERR_ARG, "%s is %d; it must be %d to %d", rows[i].name, rows[i].value, rows[i].least,
-                            rows[i].most);
+            return epx_fail(EPX_ERR_ARG, "%s is %d; it must be %d to %d", rows[i].name, rows[i].value,
+                            rows[i].least, rows[i].most);
     if (c->virtual_ranks % ranks != 0)
-        return epx_fail(EPX_ERR_ARG, "virtual_ranks is %d; it must be a multiple of the %d ranks", c->virtual_ranks, ranks);
+        return epx_fail(EPX_ERR_ARG, "virtual_ranks is %d; it must be a multiple of the %d ranks",
+                        c->virtual_ranks, ranks);
     if ((int64_t)c->tokens_max * (c->top_k + c->spill_choices) > INT32_MAX)
-        return epx_fail(EPX_ERR_ARG, "tokens_max %d times %d choices is beyond 2^31 - 1 assignments; use fewer tokens",
+        return epx_fail(EPX_ERR_ARG,
+                        "tokens_max %d times %d choices is beyond 2^31 - 1 assignments; use fewer tokens",
                         c->tokens_max, c->top_k + c->spill_choices);
     return EPX_OK;
 }
 
 static epx_status_t check_types(const epx_group_config_t *c, int32_t ranks)
 {
-    if (c->row_type != EPX_TYPE_DEFAULT && c->row_type != EPX_FP32 && c->row_type != EPX_BF16 && c->row_type != EPX_FP16)
+    if (c->row_type != EPX_TYPE_DEFAULT && c->row_type != EPX_FP32 && c->row_type != EPX_BF16 &&
+        c->row_type != EPX_FP16)
         return epx_fail(EPX_ERR_ARG, "row_type is %d; use EPX_FP32, EPX_BF16 or EPX_FP16", (int)c->row_type);
     epx_type_t row_type = c->row_type == EPX_TYPE_DEFAULT ? EPX_FP32 : c->row_type;
     if (c->out_type != EPX_TYPE_DEFAULT && c->out_type != EPX_FP32 && c->out_type != row_type)
@@ -121,7 +126,8 @@ int64_t epx_shape_table_bytes(const epx_group_config_t *config, int32_t ranks)
 }
 
 /* Fills first, expert and local of an owner table that is there. */
-static void index_owners(int32_t *owner, int32_t *local, int32_t *first, int32_t *expert, int32_t ranks, int32_t experts)
+static void index_owners(int32_t *owner, int32_t *local, int32_t *first, int32_t *expert, int32_t ranks,
+                         int32_t experts)
 {
     memset(first, 0, (size_t)(ranks + 1) * sizeof(*first));
     for (int32_t e = 0; e < experts; e++) {
@@ -144,19 +150,22 @@ static int32_t *place_owners(int32_t *memory, int32_t ranks, int32_t experts, ep
     return memory + owner_ints(experts, ranks);
 }
 
-static void make_owners(const epx_group_config_t *config, int32_t ranks, int32_t splits, void *tables, epx_shape_t *shape)
+static void make_owners(const epx_group_config_t *config, int32_t ranks, int32_t splits, void *tables,
+                        epx_shape_t *shape)
 {
     int32_t experts = config->experts;
     int32_t *real = tables, *virt = place_owners(real, ranks, experts, &shape->real);
     place_owners(virt, ranks * splits, experts, &shape->virt);
     for (int32_t e = 0; e < experts; e++)
         real[e] = config->owner != NULL ? config->owner[e] : epx_block_of(e, experts, ranks);
-    index_owners(real, real + experts, real + 3 * (int64_t)experts, real + 2 * (int64_t)experts, ranks, experts);
+    index_owners(real, real + experts, real + 3 * (int64_t)experts, real + 2 * (int64_t)experts, ranks,
+                 experts);
     for (int32_t e = 0; e < experts; e++) {
         int32_t r = real[e], count = shape->real.first[r + 1] - shape->real.first[r];
         virt[e] = r * splits + epx_block_of(shape->real.local[e], count, splits);
     }
-    index_owners(virt, virt + experts, virt + 3 * (int64_t)experts, virt + 2 * (int64_t)experts, ranks * splits, experts);
+    index_owners(virt, virt + experts, virt + 3 * (int64_t)experts, virt + 2 * (int64_t)experts,
+                 ranks * splits, experts);
 }
 
 epx_status_t epx_shape_make(const epx_group_config_t *config, const epx_settings_t *settings, int32_t rank,
@@ -164,7 +173,8 @@ epx_status_t epx_shape_make(const epx_group_config_t *config, const epx_settings
 {
     int32_t splits = config->virtual_ranks / ranks;
     if (config->spill_choices > 0 && settings->overflow != EPX_OVERFLOW_SPILL)
-        return epx_fail(EPX_ERR_ARG, "spill_choices is %d, but EPX_OVERFLOW is not spill", config->spill_choices);
+        return epx_fail(EPX_ERR_ARG, "spill_choices is %d, but EPX_OVERFLOW is not spill",
+                        config->spill_choices);
     *shape_p = (epx_shape_t){
         .rank = rank,
         .ranks = ranks,
@@ -211,9 +221,10 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t count)
 
 uint64_t epx_shape_signature(const epx_shape_t *s, const char *transport)
 {
-    const int64_t words[] = {s->rank,        s->ranks,    s->virtual_ranks, s->experts, s->top_k,     s->columns,
-                             s->width,       s->tokens_max, s->row_type,    s->aux_bytes, s->row_align, s->origin,
-                             s->dropless,    s->waves,    s->accept,        s->overflow, s->wire,     s->batch};
+    const int64_t words[] = {s->rank,      s->ranks,  s->virtual_ranks, s->experts,  s->top_k,
+                             s->columns,   s->width,  s->tokens_max,    s->row_type, s->aux_bytes,
+                             s->row_align, s->origin, s->dropless,      s->waves,    s->accept,
+                             s->overflow,  s->wire,   s->batch};
     uint64_t hash = mix(0xcbf29ce484222325u, words, sizeof(words));
     hash = mix(hash, &s->capacity_factor, sizeof(double));
     hash = mix(hash, &s->sender_factor, sizeof(double));

@@ -7,8 +7,9 @@
 #include "core/config.h"
 
 /*
- * Copies a caller's configuration of any known size into *config_p and checks what can be checked without settings:
- * sizes, counts, types, owners. ranks >= 1. EPX_ERR_ARG with the field, the value and what is allowed.
+ * Copies a caller's configuration of any known size into *config_p and checks what can be checked without
+ * settings: sizes, counts, types, owners. ranks >= 1. EPX_ERR_ARG with the field, the value and what is
+ * allowed.
  */
 epx_status_t epx_shape_check(const epx_group_config_t *config, int32_t ranks, epx_group_config_t *config_p);
 

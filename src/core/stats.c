@@ -81,14 +81,17 @@ epx_status_t epx_step(epx_group_h group)
             return status;
     }
     fprintf(group->stats_file,
-            "{\"step\": %" PRId64 ", \"group\": \"%s\", \"rank\": %d, \"ranks\": %d, \"transport\": \"%s\", \"fabric\": \"%s\", "
+            "{\"step\": %" PRId64
+            ", \"group\": \"%s\", \"rank\": %d, \"ranks\": %d, \"transport\": \"%s\", \"fabric\": \"%s\", "
             "\"routed\": %" PRId64 ", \"skipped\": %" PRId64 ", \"kept\": %" PRId64 ", \"spilled\": %" PRId64
             ", \"dropped_sender\": %" PRId64 ", \"dropped_receiver\": %" PRId64 ", \"sent_bytes\": %" PRId64
-            ", \"received_bytes\": %" PRId64 ", \"sent_meta_bytes\": %" PRId64 ", \"received_meta_bytes\": %" PRId64
+            ", \"received_bytes\": %" PRId64 ", \"sent_meta_bytes\": %" PRId64
+            ", \"received_meta_bytes\": %" PRId64
             ", \"wait_ms\": %.3f, \"wait_ms_max\": %.3f, \"wait_peer\": %d}\n",
-            number, group->name, group->rank, group->ranks, group->selection.transport->name, group->selection.fabric->name,
-            step.routed, step.skipped, step.kept, step.spilled, step.dropped_sender, step.dropped_receiver, step.sent_bytes,
-            step.received_bytes, step.sent_meta_bytes, step.received_meta_bytes, (double)step.wait_ns * 1e-6,
+            number, group->name, group->rank, group->ranks, group->selection.transport->name,
+            group->selection.fabric->name, step.routed, step.skipped, step.kept, step.spilled,
+            step.dropped_sender, step.dropped_receiver, step.sent_bytes, step.received_bytes,
+            step.sent_meta_bytes, step.received_meta_bytes, (double)step.wait_ns * 1e-6,
             (double)wait_ns_max * 1e-6, group->wait_peer);
     fflush(group->stats_file);
     return EPX_OK;

@@ -4,7 +4,8 @@
 
 #include <epx/device.h>
 
-/* A name that the configuration knows, and its table; where this build lacks it, probe says so and the rest is empty. */
+/* A name that the configuration knows, and its table; where this build lacks it, probe says so and the rest
+ * is empty. */
 typedef struct epx_device_entry {
     const char *name;
     const epx_device_ops_t *ops;

@@ -3,7 +3,8 @@
 
 #include "fabric/local/local.h"
 
-static const epx_fabric_entry_t fabrics_known[] = {{"local", &epx_fabric_local}, {"ucx", NULL}, {"nccl", NULL}};
+static const epx_fabric_entry_t fabrics_known[] = {
+    {"local", &epx_fabric_local}, {"ucx", NULL}, {"nccl", NULL}};
 
 enum { FABRICS = sizeof(fabrics_known) / sizeof(fabrics_known[0]) };
 

@@ -4,7 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static const char *const move_names[EPX_MOVES] = {"dispatch", "combine", "combine_backward", "dispatch_backward"};
+static const char *const move_names[EPX_MOVES] = {"dispatch", "combine", "combine_backward",
+                                                  "dispatch_backward"};
 
 const char *epx_move_name(epx_move_t move) { return move_names[move]; }
 
@@ -35,7 +36,8 @@ void epx_lane_resume(epx_plan_base_t *plan)
     plan->jump_epoch = 0;
 }
 
-epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer, epx_stream_t stream)
+epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer,
+                           epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;
     epx_post_t post = {.channel = channel, .epoch = {.base = NULL, .add = epoch}, .peer = peer};
@@ -56,35 +58,39 @@ static void account_wait(epx_plan_base_t *plan, const epx_wait_result_t *result)
 static uint64_t without_generation(uint64_t epoch) { return epoch & (((uint64_t)1 << 48) - 1); }
 
 /* The sentence for a wait that did not end well; `what` says which wait. */
-static epx_status_t wait_error(epx_transport_t *transport, epx_status_t status, const epx_wait_result_t *result,
-                               const char *what)
+static epx_status_t wait_error(epx_transport_t *transport, epx_status_t status,
+                               const epx_wait_result_t *result, const char *what)
 {
     const epx_transport_env_t *env = &transport->env;
     int32_t rank = env->shape->rank, culprit = -1;
     if (status == EPX_ERR_TIMEOUT) {
         /* The session of this group is over: epochs are out of step. Tell the peers, and whom to look at. */
         env->fabric->ops->abort(env->fabric, result->peer);
-        return env->services->fail(status,
-                                   "%s: rank %d waited %" PRId64 " ms for rank %d in %s: expected epoch %" PRIu64
-                                   ", seen %" PRIu64 "; find out why rank %d did not make this call, then "
-                                   "epx_group_recover",
-                                   env->group_name, rank, env->shape->timeout_ms, result->peer, what,
-                                   without_generation(result->expected), without_generation(result->seen), result->peer);
+        return env->services->fail(
+            status,
+            "%s: rank %d waited %" PRId64 " ms for rank %d in %s: expected epoch %" PRIu64 ", seen %" PRIu64
+            "; find out why rank %d did not make this call, then "
+            "epx_group_recover",
+            env->group_name, rank, env->shape->timeout_ms, result->peer, what,
+            without_generation(result->expected), without_generation(result->seen), result->peer);
     }
     if (status == EPX_ERR_PEER && result->failure != 0)
-        return env->services->fail(status, "%s: the route of rank %d failed (seen by rank %d in %s); mend it there and route again",
-                                   env->group_name, result->peer, rank, what);
+        return env->services->fail(
+            status, "%s: the route of rank %d failed (seen by rank %d in %s); mend it there and route again",
+            env->group_name, result->peer, rank, what);
     if (status == EPX_ERR_PEER) {
         env->fabric->ops->aborted(env->fabric, &culprit);
         if (culprit >= 0)
-            return env->services->fail(status, "%s: rank %d ended the group, blaming rank %d (seen by rank %d in %s)",
+            return env->services->fail(status,
+                                       "%s: rank %d ended the group, blaming rank %d (seen by rank %d in %s)",
                                        env->group_name, result->peer, culprit, rank, what);
         return env->services->fail(status, "%s: rank %d ended the group or is gone (seen by rank %d in %s)",
                                    env->group_name, result->peer, rank, what);
     }
     return env->services->fail(status, "%s: %s of rank %d ended: %s", env->group_name, what, rank,
-                               status == EPX_ERR_ABORTED ? "the group was aborted here; epx_group_recover makes it usable"
-                                                         : "the fabric failed");
+                               status == EPX_ERR_ABORTED
+                                   ? "the group was aborted here; epx_group_recover makes it usable"
+                                   : "the fabric failed");
 }
 
 epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, const epx_move_wait_t *wait,
@@ -111,13 +117,13 @@ epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, co
         return EPX_OK;
 
     char what[96];
-    snprintf(what, sizeof(what), "%s, wave %d, lane %d, slot %d", epx_move_name(wait->move), wait->wave, wait->lane,
-             wait->wave % transport->env.shape->depth);
+    snprintf(what, sizeof(what), "%s, wave %d, lane %d, slot %d", epx_move_name(wait->move), wait->wave,
+             wait->lane, wait->wave % transport->env.shape->depth);
     return wait_error(transport, status, &result, what);
 }
 
-epx_status_t epx_route_exchange(epx_transport_t *transport, epx_plan_base_t *plan, const void *send, void *receive,
-                                size_t bytes, epx_stream_t stream)
+epx_status_t epx_route_exchange(epx_transport_t *transport, epx_plan_base_t *plan, const void *send,
+                                void *receive, size_t bytes, epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;
     epx_exchange_t exchange = {.channel = plan->lane->index,

@@ -53,8 +53,9 @@ static int is_complete(const epx_transport_ops_t *ops)
     return ops->name != NULL && ops->name[0] != '\0' && ops->summary != NULL && ops->probe != NULL &&
            ops->query != NULL && ops->open != NULL && ops->close != NULL && ops->route != NULL &&
            ops->dispatch_start != NULL && ops->dispatch_finish != NULL && ops->combine_start != NULL &&
-           ops->combine_finish != NULL && ops->combine_backward_start != NULL && ops->combine_backward_finish != NULL &&
-           ops->dispatch_backward_start != NULL && ops->dispatch_backward_finish != NULL && ops->dump != NULL;
+           ops->combine_finish != NULL && ops->combine_backward_start != NULL &&
+           ops->combine_backward_finish != NULL && ops->dispatch_backward_start != NULL &&
+           ops->dispatch_backward_finish != NULL && ops->dump != NULL;
 }
 
 epx_status_t epx_registry_load(const char *path, const epx_transport_ops_t **ops_p)
@@ -72,14 +73,16 @@ epx_status_t epx_registry_load(const char *path, const epx_transport_ops_t **ops
     else if (ops == NULL)
         status = epx_fail(EPX_ERR_ARG, "transport plug-in %s gave no table", path);
     else if (ops->abi != EPX_ABI || ops->ops_bytes != sizeof(epx_transport_ops_t))
-        status = epx_fail(EPX_ERR_MISMATCH,
-                          "transport plug-in %s is built for ABI %u with a table of %u bytes, this library has ABI %d "
-                          "and %zu; build it against this library's headers",
-                          path, ops->abi, ops->ops_bytes, EPX_ABI, sizeof(epx_transport_ops_t));
+        status = epx_fail(
+            EPX_ERR_MISMATCH,
+            "transport plug-in %s is built for ABI %u with a table of %u bytes, this library has ABI %d "
+            "and %zu; build it against this library's headers",
+            path, ops->abi, ops->ops_bytes, EPX_ABI, sizeof(epx_transport_ops_t));
     else if (!is_complete(ops))
         status = epx_fail(EPX_ERR_ARG, "transport plug-in %s leaves functions of its table empty", path);
     else if (epx_registry_find(ops->name) != NULL)
-        status = epx_fail(EPX_ERR_ARG, "transport plug-in %s calls itself %s, which is taken", path, ops->name);
+        status =
+            epx_fail(EPX_ERR_ARG, "transport plug-in %s calls itself %s, which is taken", path, ops->name);
     if (status != EPX_OK) {
         dlclose(library);
         return status;

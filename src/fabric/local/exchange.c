@@ -1,4 +1,5 @@
-/* Fabric `local`: the small all-gather and the meeting of survivors. The protocol is in local.h. SPDX-License-Identifier: Apache-2.0 */
+/* Fabric `local`: the small all-gather and the meeting of survivors. The protocol is in local.h.
+ * SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <string.h>
 
@@ -11,7 +12,10 @@ typedef struct circle {
     int32_t size, me;    /* my place */
 } circle_t;
 
-static int32_t circle_rank(const circle_t *circle, int32_t i) { return circle->rank != NULL ? circle->rank[i] : i; }
+static int32_t circle_rank(const circle_t *circle, int32_t i)
+{
+    return circle->rank != NULL ? circle->rank[i] : i;
+}
 
 typedef enum step_state { STEP_PENDING, STEP_ARRIVED, STEP_FAILED } step_state_t;
 
@@ -27,7 +31,8 @@ static step_state_t step_of(const local_channel_t *channel, int32_t p, uint64_t 
         return (word & 1) != 0 ? STEP_FAILED : STEP_ARRIVED;
     if (atomic_load_explicit(&channel->failure[p], memory_order_acquire) < step)
         return STEP_PENDING;
-    /* The failure word is read after the word: look at the word again, the step may have arrived in between. */
+    /* The failure word is read after the word: look at the word again, the step may have arrived in between.
+     */
     word = atomic_load_explicit(&channel->word[p], memory_order_acquire);
     if (word_step(word) < step)
         return STEP_FAILED;
@@ -50,8 +55,8 @@ static void start_clock(local_watch_t *watch, int64_t timeout_ms)
 }
 
 /* Waits until p has arrived at `step` (or, credit: is past step - 2). */
-static epx_status_t await_step(local_watch_t *watch, const local_channel_t *channel, int32_t p, uint64_t step, int credit,
-                               int64_t timeout_ms, epx_wait_result_t *result)
+static epx_status_t await_step(local_watch_t *watch, const local_channel_t *channel, int32_t p, uint64_t step,
+                               int credit, int64_t timeout_ms, epx_wait_result_t *result)
 {
     int32_t spin = 0;
     for (;;) {
@@ -78,7 +83,8 @@ static epx_status_t await_step(local_watch_t *watch, const local_channel_t *chan
     }
 }
 
-static void post_step(local_fabric_t *fabric, int32_t index, const circle_t *circle, uint64_t step, int failed)
+static void post_step(local_fabric_t *fabric, int32_t index, const circle_t *circle, uint64_t step,
+                      int failed)
 {
     local_channel_t *mine = &fabric->channel[index];
     for (int32_t i = 0; i < circle->size; i++) {
@@ -87,7 +93,8 @@ static void post_step(local_fabric_t *fabric, int32_t index, const circle_t *cir
         if (failed)
             atomic_store_explicit(&channel->failure[circle->me], step, memory_order_release);
         else
-            atomic_store_explicit(&channel->word[circle->me], step << 1 | mine->failed_before, memory_order_release);
+            atomic_store_explicit(&channel->word[circle->me], step << 1 | mine->failed_before,
+                                  memory_order_release);
         if (peer != fabric)
             epx_bell_ring(&peer->bell);
     }
@@ -95,9 +102,9 @@ static void post_step(local_fabric_t *fabric, int32_t index, const circle_t *cir
 }
 
 /* One step: a piece of at most one box. */
-static epx_status_t exchange_step(local_watch_t *watch, int32_t index, const circle_t *circle, const uint8_t *send,
-                                  uint8_t *receive, size_t stride, size_t bytes, int64_t timeout_ms,
-                                  epx_wait_result_t *result)
+static epx_status_t exchange_step(local_watch_t *watch, int32_t index, const circle_t *circle,
+                                  const uint8_t *send, uint8_t *receive, size_t stride, size_t bytes,
+                                  int64_t timeout_ms, epx_wait_result_t *result)
 {
     local_fabric_t *fabric = watch->fabric;
     local_channel_t *channel = &fabric->channel[index];
@@ -118,18 +125,20 @@ static epx_status_t exchange_step(local_watch_t *watch, int32_t index, const cir
             return status;
     }
     for (int32_t i = 0; i < circle->size; i++)
-        memcpy(receive + (size_t)i * stride, fabric->peer[circle_rank(circle, i)]->channel[index].box + box, bytes);
+        memcpy(receive + (size_t)i * stride, fabric->peer[circle_rank(circle, i)]->channel[index].box + box,
+               bytes);
     return EPX_OK;
 }
 
-static epx_status_t exchange_all(local_watch_t *watch, int32_t index, const circle_t *circle, const void *send,
-                                 void *receive, size_t bytes, int64_t timeout_ms, epx_wait_result_t *result)
+static epx_status_t exchange_all(local_watch_t *watch, int32_t index, const circle_t *circle,
+                                 const void *send, void *receive, size_t bytes, int64_t timeout_ms,
+                                 epx_wait_result_t *result)
 {
     size_t piece = watch->fabric->config.exchange_bytes;
     for (size_t done = 0; done < bytes || done == 0; done += piece) {
         size_t now = bytes - done < piece ? bytes - done : piece;
-        epx_status_t status = exchange_step(watch, index, circle, (const uint8_t *)send + done, (uint8_t *)receive + done,
-                                            bytes, now, timeout_ms, result);
+        epx_status_t status = exchange_step(watch, index, circle, (const uint8_t *)send + done,
+                                            (uint8_t *)receive + done, bytes, now, timeout_ms, result);
         if (status != EPX_OK)
             return status;
     }
@@ -164,8 +173,8 @@ epx_status_t epx_local_gather(local_fabric_t *fabric, int32_t extra_channel, con
     epx_wait_result_t result = {.peer = -1};
     if (survivors)
         circle = (circle_t){.rank = fabric->alive, .size = fabric->alive_count, .me = fabric->alive_rank};
-    epx_status_t status = exchange_all(&watch, fabric->config.exchange_channels + extra_channel, &circle, send, receive,
-                                       bytes, timeout_ms, &result);
+    epx_status_t status = exchange_all(&watch, fabric->config.exchange_channels + extra_channel, &circle,
+                                       send, receive, bytes, timeout_ms, &result);
     if (status == EPX_OK)
         return EPX_OK;
     return epx_fail(status, "%s: rank %d met nobody at set-up: rank %d did not come within %" PRId64 " ms",
@@ -207,7 +216,8 @@ static void ring_all(local_fabric_t *fabric)
         epx_bell_ring(&fabric->peer[p]->bell);
 }
 
-epx_status_t epx_local_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8_t *alive_p, epx_bootstrap_t *bootstrap_p)
+epx_status_t epx_local_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8_t *alive_p,
+                                 epx_bootstrap_t *bootstrap_p)
 {
     local_fabric_t *fabric = (local_fabric_t *)base;
     int64_t deadline = epx_clock_ns() + timeout_ms * 1000000;

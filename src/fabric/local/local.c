@@ -53,7 +53,10 @@ static block_layout_t layout_of(const epx_fabric_config_t *config, int32_t ranks
     return l;
 }
 
-static int64_t local_memory(const epx_fabric_config_t *config, int32_t ranks) { return layout_of(config, ranks).bytes; }
+static int64_t local_memory(const epx_fabric_config_t *config, int32_t ranks)
+{
+    return layout_of(config, ranks).bytes;
+}
 
 static int local_probe(const epx_device_ops_t *device, char *reason, size_t reason_bytes)
 {
@@ -74,7 +77,8 @@ static local_fabric_t *make_block(const epx_fabric_config_t *config, int32_t ran
         return NULL;
     memset(block, 0, (size_t)l.bytes);
     local_fabric_t *fabric = (local_fabric_t *)(void *)block;
-    fabric->base = (epx_fabric_t){.ops = &epx_fabric_local, .rank = rank, .ranks = ranks, .caps = epx_fabric_local.caps};
+    fabric->base =
+        (epx_fabric_t){.ops = &epx_fabric_local, .rank = rank, .ranks = ranks, .caps = epx_fabric_local.caps};
     fabric->config = *config;
     fabric->config.exchange_bytes = (size_t)box_bytes(config);
     fabric->allocator = *allocator;
@@ -121,19 +125,22 @@ static epx_status_t meet(const epx_fabric_config_t *config, local_fabric_t *fabr
     const epx_bootstrap_t *bootstrap = &config->bootstrap;
     open_card_t mine = {.process = process_token(), .fabric = fabric};
     if (bootstrap->allgather(bootstrap->context, &mine, cards, sizeof(mine)) != 0)
-        return epx_fail(EPX_ERR_FABRIC, "%s: the all-gather that rank %d opens with failed", config->name, bootstrap->rank);
+        return epx_fail(EPX_ERR_FABRIC, "%s: the all-gather that rank %d opens with failed", config->name,
+                        bootstrap->rank);
     for (int32_t r = 0; r < bootstrap->size; r++)
         if (cards[r].process != mine.process)
-            return epx_fail(EPX_ERR_UNSUPPORTED,
-                            "%s: fabric local carries threads of one process, rank %d is in another process than rank "
-                            "%d; choose another fabric",
-                            config->name, r, bootstrap->rank);
+            return epx_fail(
+                EPX_ERR_UNSUPPORTED,
+                "%s: fabric local carries threads of one process, rank %d is in another process than rank "
+                "%d; choose another fabric",
+                config->name, r, bootstrap->rank);
     if (fabric == NULL)
-        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no %" PRId64 " bytes for the fabric's words", config->name,
-                        bootstrap->rank, local_memory(config, bootstrap->size));
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no %" PRId64 " bytes for the fabric's words",
+                        config->name, bootstrap->rank, local_memory(config, bootstrap->size));
     for (int32_t r = 0; r < bootstrap->size; r++)
         if (cards[r].fabric == NULL)
-            return epx_fail(EPX_ERR_PEER, "%s: rank %d could not open the fabric (no memory)", config->name, r);
+            return epx_fail(EPX_ERR_PEER, "%s: rank %d could not open the fabric (no memory)", config->name,
+                            r);
     return EPX_OK;
 }
 
@@ -148,7 +155,8 @@ static epx_status_t local_open(const epx_fabric_config_t *config, epx_fabric_t *
     if (fabric != NULL)
         cards = (open_card_t *)(void *)((uint8_t *)fabric + layout_of(config, ranks).card);
     if (cards == NULL)
-        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no memory to meet the others", config->name, bootstrap->rank);
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no memory to meet the others", config->name,
+                        bootstrap->rank);
     epx_status_t status = meet(config, fabric, cards);
     if (status != EPX_OK)
         goto free_block;
@@ -162,7 +170,8 @@ static epx_status_t local_open(const epx_fabric_config_t *config, epx_fabric_t *
     /* Nobody posts before everybody is linked. */
     open_card_t linked = {0};
     if (bootstrap->allgather(bootstrap->context, &linked, cards, sizeof(linked)) != 0) {
-        status = epx_fail(EPX_ERR_FABRIC, "%s: the all-gather that rank %d opens with failed", config->name, bootstrap->rank);
+        status = epx_fail(EPX_ERR_FABRIC, "%s: the all-gather that rank %d opens with failed", config->name,
+                          bootstrap->rank);
         goto free_block;
     }
     *fabric_p = &fabric->base;
@@ -182,8 +191,8 @@ epx_status_t epx_fabric_local_create(const epx_fabric_config_t *config, int32_t 
         if (fabric == NULL) {
             while (r-- > 0)
                 free_block((local_fabric_t *)fabrics[r]);
-            return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for %d ranks of %" PRId64 " bytes", config->name, n,
-                            local_memory(config, n));
+            return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for %d ranks of %" PRId64 " bytes",
+                            config->name, n, local_memory(config, n));
         }
         fabrics[r] = &fabric->base;
     }
@@ -215,33 +224,35 @@ static void local_close(epx_fabric_t **fabric_p)
         free_block(member[r]);
 }
 
-static epx_status_t local_segment_open(epx_fabric_t *base, void *memory, size_t bytes, epx_segment_t *segment_p)
+static epx_status_t local_segment_open(epx_fabric_t *base, void *memory, size_t bytes,
+                                       epx_segment_t *segment_p)
 {
     local_fabric_t *fabric = (local_fabric_t *)base;
     if (fabric->segments == fabric->config.segments_max)
-        return epx_fail(EPX_ERR_FATAL, "%s: more than %d segments", fabric->config.name, fabric->config.segments_max);
+        return epx_fail(EPX_ERR_FATAL, "%s: more than %d segments", fabric->config.name,
+                        fabric->config.segments_max);
     local_segment_t *segment = &fabric->segment[fabric->segments++];
     segment->memory = memory;
     segment->bytes = bytes;
-    epx_status_t status = epx_local_gather(fabric, LOCAL_SETUP_CHANNEL, &memory, segment->peer_ptr, sizeof(memory),
-                                           60000);
+    epx_status_t status =
+        epx_local_gather(fabric, LOCAL_SETUP_CHANNEL, &memory, segment->peer_ptr, sizeof(memory), 60000);
     if (status != EPX_OK)
         return status;
     if (memory == NULL)
-        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no %zu bytes for its segment", fabric->config.name, base->rank,
-                        bytes);
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no %zu bytes for its segment",
+                        fabric->config.name, base->rank, bytes);
     for (int32_t r = 0; r < base->ranks; r++)
         if (segment->peer_ptr[r] == NULL)
-            return epx_fail(EPX_ERR_PEER, "%s: rank %d could not get the %zu bytes of its segment", fabric->config.name,
-                            r, bytes);
+            return epx_fail(EPX_ERR_PEER, "%s: rank %d could not get the %zu bytes of its segment",
+                            fabric->config.name, r, bytes);
     *segment_p = (epx_segment_t){.base = memory, .bytes = bytes, .peer_ptr = segment->peer_ptr};
     return EPX_OK;
 }
 
 const epx_fabric_ops_t epx_fabric_local = {
     .name = "local",
-    .caps = EPX_FABRIC_LOADSTORE | EPX_FABRIC_DEVICE_SIZES | EPX_FABRIC_BOUNDED_WAIT | EPX_FABRIC_ONE_SIDED_WORDS |
-            EPX_FABRIC_SHARED_ADDRESS,
+    .caps = EPX_FABRIC_LOADSTORE | EPX_FABRIC_DEVICE_SIZES | EPX_FABRIC_BOUNDED_WAIT |
+            EPX_FABRIC_ONE_SIDED_WORDS | EPX_FABRIC_SHARED_ADDRESS,
     .probe = local_probe,
     .memory = local_memory,
     .open = local_open,

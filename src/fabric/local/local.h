@@ -1,17 +1,16 @@
 /*
  * Fabric `local`: ranks are threads of one process. SPDX-License-Identifier: Apache-2.0
  *
- * Every rank has one block of memory with its words, its exchange boxes and its bell; all ranks' blocks and segments are
- * released by the last one that closes, so that nobody touches freed memory, whatever the order.
+ * Every rank has one block of memory with its words, its exchange boxes and its bell; all ranks' blocks and
+ * segments are released by the last one that closes, so that nobody touches freed memory, whatever the order.
  *
  * Exchange protocol (one sequence per channel, e = 1, 2, ...):
  *   A word is (e << 1) | (1 when the sender's step e-1 failed). Boxes alternate by the parity of e.
  *   I1  a rank posts step e only after every rank is past step e-2: its word or failure word has reached e-1.
- *       So box e & 1 is not overwritten while a slow rank still reads step e from it, and a word can be at most one
- *       step ahead of its slowest reader.
- *   I2  step e of rank p arrived: its word is e, or it is e+1 without the failed bit.
- *   I3  step e of rank p failed: the word is below e and the failure word has reached e, or the word is e+1 with the bit.
- *   A failing rank waits for nobody: it writes no box.
+ *       So box e & 1 is not overwritten while a slow rank still reads step e from it, and a word can be at
+ * most one step ahead of its slowest reader. I2  step e of rank p arrived: its word is e, or it is e+1
+ * without the failed bit. I3  step e of rank p failed: the word is below e and the failure word has reached
+ * e, or the word is e+1 with the bit. A failing rank waits for nobody: it writes no box.
  */
 #ifndef EPX_FABRIC_LOCAL_LOCAL_H
 #define EPX_FABRIC_LOCAL_LOCAL_H
@@ -24,17 +23,18 @@
 
 extern const epx_fabric_ops_t epx_fabric_local;
 
-/* Creates the n fabrics of one process at once, without a bootstrap. config->bootstrap is ignored. All or none. */
+/* Creates the n fabrics of one process at once, without a bootstrap. config->bootstrap is ignored. All or
+ * none. */
 epx_status_t epx_fabric_local_create(const epx_fabric_config_t *config, int32_t n, epx_fabric_t **fabrics);
 
 typedef struct local_fabric local_fabric_t;
 
 typedef struct local_channel {
-    uint64_t sequence;        /* mine; used by my thread alone */
-    uint32_t failed_before;   /* 1: my last step failed */
-    _Atomic uint64_t *word;   /* [S], written by each peer */
+    uint64_t sequence;         /* mine; used by my thread alone */
+    uint32_t failed_before;    /* 1: my last step failed */
+    _Atomic uint64_t *word;    /* [S], written by each peer */
     _Atomic uint64_t *failure; /* [S] */
-    uint8_t *box;             /* [2][exchange_bytes], mine, read by peers */
+    uint8_t *box;              /* [2][exchange_bytes], mine, read by peers */
 } local_channel_t;
 
 typedef struct local_segment {
@@ -46,9 +46,9 @@ typedef struct local_segment {
 /* What all ranks share; that of rank 0 is used. */
 typedef struct local_hub {
     _Atomic int32_t references;
-    _Atomic uint64_t abort; /* 0, or (aborting rank + 1) << 32 | (culprit + 1) */
-    atomic_flag lock;       /* held for a few instructions, never across a wait */
-    int32_t joined, closed; /* survivors; under the lock */
+    _Atomic uint64_t abort;  /* 0, or (aborting rank + 1) << 32 | (culprit + 1) */
+    atomic_flag lock;        /* held for a few instructions, never across a wait */
+    int32_t joined, closed;  /* survivors; under the lock */
     local_fabric_t **member; /* [S] = the peer table of rank 0 */
 } local_hub_t;
 
@@ -59,11 +59,11 @@ struct local_fabric {
     int64_t block_bytes;
     int32_t spins;
     local_hub_t own_hub, *hub;
-    local_fabric_t **peer;      /* [S] */
-    _Atomic uint64_t *word;     /* [channels, S] */
-    _Atomic uint64_t *failure;  /* [failure_channels, S] */
-    local_channel_t *channel;   /* [exchange_channels + LOCAL_EXTRA_CHANNELS] */
-    local_segment_t *segment;   /* [segments_max] */
+    local_fabric_t **peer;     /* [S] */
+    _Atomic uint64_t *word;    /* [channels, S] */
+    _Atomic uint64_t *failure; /* [failure_channels, S] */
+    local_channel_t *channel;  /* [exchange_channels + LOCAL_EXTRA_CHANNELS] */
+    local_segment_t *segment;  /* [segments_max] */
     int32_t segments;
     int32_t joined; /* survivors: I was there; under the hub's lock */
     int32_t *alive; /* [S] survivors' old ranks, for the channel of the survivors */
@@ -81,8 +81,10 @@ typedef struct local_watch {
     int32_t ignores_abort;
 } local_watch_t;
 
-/* One look that failed: counts spins, then sleeps. EPX_ERR_TIMEOUT at the deadline, PEER or ABORTED after an abort
- * (*culprit_p: the aborting rank). `spin` is the caller's counter, 0 at first; `bell` was noted before the look. */
+/* One look that failed: counts spins, then sleeps. EPX_ERR_TIMEOUT at the deadline, PEER or ABORTED after an
+ * abort
+ * (*culprit_p: the aborting rank). `spin` is the caller's counter, 0 at first; `bell` was noted before the
+ * look. */
 epx_status_t epx_local_pause(local_watch_t *watch, int32_t *spin, uint32_t bell, int32_t *culprit_p);
 
 epx_status_t epx_local_post(epx_fabric_t *, const epx_post_t *, epx_stream_t);
@@ -91,7 +93,8 @@ epx_status_t epx_local_post_failure(epx_fabric_t *, int32_t, epx_epoch_t, epx_st
 epx_status_t epx_local_exchange(epx_fabric_t *, const epx_exchange_t *, epx_wait_result_t *, epx_stream_t);
 void epx_local_abort(epx_fabric_t *, int32_t culprit);
 int32_t epx_local_aborted(epx_fabric_t *, int32_t *culprit_p);
-epx_status_t epx_local_survivors(epx_fabric_t *, int64_t timeout_ms, uint8_t *alive_p, epx_bootstrap_t *bootstrap_p);
+epx_status_t epx_local_survivors(epx_fabric_t *, int64_t timeout_ms, uint8_t *alive_p,
+                                 epx_bootstrap_t *bootstrap_p);
 
 /* An exchange among all ranks on one of the extra channels, any size, in pieces. */
 epx_status_t epx_local_gather(local_fabric_t *fabric, int32_t extra_channel, const void *send, void *receive,

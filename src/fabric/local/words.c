@@ -21,7 +21,8 @@ epx_status_t epx_local_post(epx_fabric_t *base, const epx_post_t *post, epx_stre
     return EPX_OK;
 }
 
-epx_status_t epx_local_post_failure(epx_fabric_t *base, int32_t failure_channel, epx_epoch_t epoch, epx_stream_t stream)
+epx_status_t epx_local_post_failure(epx_fabric_t *base, int32_t failure_channel, epx_epoch_t epoch,
+                                    epx_stream_t stream)
 {
     (void)stream;
     local_fabric_t *fabric = (local_fabric_t *)base;
@@ -55,7 +56,8 @@ epx_status_t epx_local_pause(local_watch_t *watch, int32_t *spin, uint32_t bell,
 }
 
 /* The rank with the lowest failure word that has reached `threshold`, ties: the lowest rank; -1: none. */
-static int32_t find_failure(const local_fabric_t *fabric, const epx_wait_t *wait, uint64_t threshold, uint64_t *value_p)
+static int32_t find_failure(const local_fabric_t *fabric, const epx_wait_t *wait, uint64_t threshold,
+                            uint64_t *value_p)
 {
     int32_t found = -1;
     if (wait->failure_channel < 0)
@@ -77,7 +79,8 @@ static int arrived(uint64_t word, uint64_t expected, epx_wait_mode_t mode)
 }
 
 /* Waits for one peer's word. */
-static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32_t peer, epx_wait_result_t *result)
+static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32_t peer,
+                             epx_wait_result_t *result)
 {
     local_fabric_t *fabric = watch->fabric;
     const _Atomic uint64_t *word = &fabric->word[(int64_t)wait->channel * fabric->base.ranks + peer];
@@ -113,7 +116,8 @@ static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32
     }
 }
 
-epx_status_t epx_local_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_result_t *result, epx_stream_t stream)
+epx_status_t epx_local_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_result_t *result,
+                            epx_stream_t stream)
 {
     (void)stream;
     local_watch_t watch = {.fabric = (local_fabric_t *)base};
