@@ -1,4 +1,5 @@
 /* The exchange through the library. SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <epx/comm.h>
@@ -143,7 +144,6 @@ static epx_group_config_t group_config(const epx_exchange_shape_t *shape, const 
                                        int recompute, int32_t ranks)
 {
     epx_group_config_t config = *settings;
-    config.name = config.name ? config.name : "experts";
     config.ranks = ranks;
     config.experts = (int32_t)shape->experts;
     config.top_k = (int32_t)shape->top_k;
@@ -195,6 +195,10 @@ int epx_exchange_epx(const epx_exchange_shape_t *shape, const epx_group_config_t
     through->world = world;
     through->plan = calloc((size_t)shape->layers, sizeof *through->plan);
     epx_group_config_t config = group_config(shape, settings, recompute, epx_comm_size(group_comm));
+    /* Replicas write their statistics into one folder, so their groups need names of their own. */
+    char name[32];
+    snprintf(name, sizeof name, "experts%d", epx_comm_rank(world) / epx_comm_size(group_comm));
+    config.name = config.name ? config.name : name;
     int code =
         through->plan ? EPX_TRAIN_OK : epx_train_fail(EPX_TRAIN_FAILED, "no memory for the list of plans");
     if (code == EPX_TRAIN_OK)

@@ -194,7 +194,7 @@ static int print_help(void)
     printf("epx-train [OPTION ...]: trains a small mixture-of-experts language model over several ranks\n\n"
            "  --help, --version\n");
     epx_options_help(stdout);
-    printf("\nRanks are threads of this process; under mpirun, srun or torchrun each process is a rank.\n"
+    printf("\nRanks are threads of this process.\n"
            "The exchange is set by EPX_TRANSPORT, EPX_CAPACITY_FACTOR and the other EPX_ variables (epx-info "
            "-c).\n"
            "SIGUSR1 writes the checkpoint and goes on, SIGTERM writes it and stops.\n"

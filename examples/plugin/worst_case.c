@@ -6,8 +6,8 @@
  *
  * It includes epx's headers and links against nothing of it: everything arrives in tables.
  *
- * - route: every rank gathers every rank's experts and weights, so that all of them know where every row
- * goes;
+ * - route: every rank gathers every rank's experts and weights, so that all of them know where
+ *   every row goes;
  * - dispatch: each rank stores its rows right into their places in the owners' batches; there is one wave;
  * - combine: owners store y rows at the sender's end, by assignment, and the sender adds them up;
  * - backward: the same with dout, and then with dx rows and one dot per assignment.

@@ -77,6 +77,13 @@ run epx-train "${small[@]}" --ranks 2 --steps 1 --routing "$folder/text" --json
 expect_code 0; lines "d[0]['load_max_over_mean'] > 4"
 run epx-train "${small[@]}" --ranks 3 --steps 1 --routing "$folder/text"; expect_code 2; expect_err '2 ranks and this run has 3'
 
+# EPX_STATS: a line per rank and step. 2 layers x 2 sequences x 32 tokens x 2 choices are 256.
+EPX_STATS=$folder/stats run epx-train "${small[@]}" --ranks 2 --steps 3 --json
+expect_code 0
+[ "$(wc -l < "$folder/stats/experts0-rank0.jsonl")" = 3 ]; code=$?; expect_code 0
+head -n 1 "$folder/stats/experts0-rank1.jsonl" | grep -q '"step": 0, .*"rank": 1, "ranks": 2, .*"routed": 256,'
+code=$?; expect_code 0
+
 run epx-train "${small[@]}" --ranks 2 --steps 3 --virtual-ep 8 --drop 0.5 --json
 expect_code 0; lines "all(0.4 < m['drop_fraction'] for m in d)"
 
