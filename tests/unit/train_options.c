@@ -9,8 +9,8 @@
 
 static int parse(epx_train_config_t *config, const char *line)
 {
-    static char words[512];
-    char *argv[32] = {"epx-train"};
+    static char words[512], program[] = "epx-train";
+    char *argv[32] = {program};
     int argc = 1;
     snprintf(words, sizeof words, "%s", line);
     for (char *word = strtok(words, " "); word; word = strtok(NULL, " "))
