@@ -1,7 +1,7 @@
 # Looking at the code without running it.
 
 ALL_C := $(wildcard $(foreach d,include/epx src/* src/fabric/* src/device/* kernels/* train train/* bench/* tools/* \
-	tests/* mk,$d/*.c $d/*.h $d/*.cu))
+	tests/* mk,$d/*.c $d/*.h $d/*.cu $d/*.cuh))
 
 .PHONY: lint format cuda-compile compile_commands.json
 lint: $(BUILD)/config.mk ## formatting, layers, headers, sizes, words

@@ -2,5 +2,16 @@
 #include "kernels/cuda/table.h"
 
 const epx_kernels_t epx_kernels_cuda = {
-    .read_ids = NULL,
+    .read_ids = epx_cuda_read_ids,
+    .push = epx_cuda_push,
+    .gather = epx_cuda_gather,
+    .combine = epx_cuda_combine,
+    .reduce = epx_cuda_reduce,
+    .take_dots = epx_cuda_take_dots,
+    .scale_dot = epx_cuda_scale_dot,
+    .poison = epx_cuda_poison,
+    .find_poison = epx_cuda_find_poison,
+    .checksum = epx_cuda_checksum,
+    .verify = epx_cuda_verify,
+    .ragged_return = epx_cuda_ragged_return,
 };

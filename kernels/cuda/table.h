@@ -4,7 +4,7 @@
  * return when the launch is in the stream. SPDX-License-Identifier: Apache-2.0
  *
  * NaN: where arithmetic yields a NaN its bits may differ from the host's, which keeps payloads; that it is
- * one does not.
+ * one does not. Scratch arguments are scratch: what is left in them differs.
  */
 #ifndef EPX_KERNELS_CUDA_TABLE_H
 #define EPX_KERNELS_CUDA_TABLE_H
@@ -16,6 +16,26 @@ extern "C" {
 #endif
 
 extern const epx_kernels_t epx_kernels_cuda;
+
+epx_status_t epx_cuda_read_ids(const epx_k_read_ids_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_push(const epx_k_push_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_gather(const epx_k_gather_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_combine(const epx_k_combine_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_reduce(const epx_k_reduce_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_take_dots(const epx_k_take_dots_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_scale_dot(const epx_k_scale_dot_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_poison(const epx_k_poison_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_find_poison(const epx_k_find_poison_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_checksum(const epx_k_checksum_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_verify(const epx_k_verify_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_pooled_gate1(const struct epx_k_pooled_gate1 *args, epx_stream_t stream);
+epx_status_t epx_cuda_pooled_gate2(const struct epx_k_pooled_gate2 *args, epx_stream_t stream);
+epx_status_t epx_cuda_pooled_extra(const struct epx_k_pooled_extra *args, epx_stream_t stream);
+epx_status_t epx_cuda_pooled_pack(const struct epx_k_pooled_pack *args, epx_stream_t stream);
+epx_status_t epx_cuda_ragged_layout(const struct epx_k_ragged_layout *args, epx_stream_t stream);
+epx_status_t epx_cuda_ragged_return(const struct epx_k_ragged_return *args, epx_stream_t stream);
+epx_status_t epx_cuda_ring_layout(const struct epx_k_ring_layout *args, epx_stream_t stream);
+epx_status_t epx_cuda_ring_block(const struct epx_k_ring_block *args, epx_stream_t stream);
 
 #ifdef __cplusplus
 }

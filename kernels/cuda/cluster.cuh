@@ -1,0 +1,129 @@
+/*
+ * Routing kernels: one cluster of blocks that can synchronise, so that one launch does several dependent
+ * steps. SPDX-License-Identifier: Apache-2.0
+ *
+ * All blocks of a cluster are resident together by definition, so its barrier cannot hang whatever else runs
+ * on the GPU. The barrier has release and acquire order: what a block wrote to global or shared memory before
+ * it, all see behind it (with plain loads, not with those for constant data).
+ */
+#ifndef EPX_KERNELS_CUDA_CLUSTER_CUH
+#define EPX_KERNELS_CUDA_CLUSTER_CUH
+
+#include <cooperative_groups.h>
+
+#include "kernels/cuda/segments.cuh"
+
+namespace epx
+{
+
+enum { ROUTE_THREADS = 1024, CLUSTER_MAX = 16, CLUSTER_PORTABLE = 8 };
+
+/* This thread's place in its cluster. */
+struct team {
+    cooperative_groups::cluster_group cluster;
+    int32_t block, blocks; /* of the cluster */
+
+    __device__ team()
+        : cluster(cooperative_groups::this_cluster()), block((int32_t)cluster.block_rank()),
+          blocks((int32_t)cluster.num_blocks())
+    {
+    }
+    __device__ void sync() const { cluster.sync(); }
+    __device__ int32_t thread() const { return (int32_t)(block * blockDim.x + threadIdx.x); }
+    __device__ int32_t threads() const { return (int32_t)(blocks * blockDim.x); }
+    __device__ int32_t warp() const { return thread() / WARP; }
+    __device__ int32_t warps() const { return threads() / WARP; }
+    __device__ int32_t index() const { return (int32_t)blockIdx.x / blocks; } /* of the cluster in the grid */
+    /* The same variable of shared memory in another block. */
+    template <typename T> __device__ T *at(T *mine, int32_t other) const
+    {
+        return cluster.map_shared_rank(mine, other);
+    }
+};
+
+/* The sum over all threads of a block; every thread gets it. `room`: shared, one value for each warp. */
+__device__ inline int64_t block_sum(int64_t value, int64_t *room)
+{
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2)
+        value += __shfl_xor_sync(ALL, value, d);
+    __syncthreads();
+    if (lane_id() == 0)
+        room[threadIdx.x / WARP] = value;
+    __syncthreads();
+    value = lane_id() < (int)(blockDim.x / WARP) ? room[lane_id()] : 0;
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2)
+        value += __shfl_xor_sync(ALL, value, d);
+    return value;
+}
+
+/* First of the items of block v when n are split in m blocks, the first n mod m one more; and the block of an
+ * item. */
+__device__ inline int64_t split_first(int32_t v, int64_t n, int32_t m)
+{
+    return m == 1 ? v * n : v * (n / m) + min((int64_t)v, n % m);
+}
+
+__device__ inline int32_t split_of(int64_t t, int64_t n, int32_t m)
+{
+    if (m == 1)
+        return 0;
+    int64_t small = n / m, larger = n % m, edge = larger * (small + 1);
+    return (int32_t)(t < edge ? t / (small + 1) : larger + (t - edge) / small);
+}
+
+/* ---- launching -------------------------------------------------------------------------------------------------- */
+
+inline size_t shared_limit(int device)
+{
+    int bytes = 0;
+    if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
+        bytes = 48 * 1024;
+    return (size_t)bytes;
+}
+
+/* The largest cluster of full blocks that this GPU runs, found once. */
+template <typename... P> inline int cluster_limit(launch_site &site, void (*kernel)(P...))
+{
+    int device = current_device();
+    std::atomic<int> *known = device < DEVICES_REMEMBERED ? &site.blocks[device] : nullptr;
+    int most = known ? known->load(std::memory_order_relaxed) : 0;
+    if (most != 0)
+        return most;
+    size_t shared = shared_limit(device) - 4096; /* some is declared by the kernel itself */
+    cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute[1] = {};
+    attribute[0].id = cudaLaunchAttributeClusterDimension;
+    attribute[0].val.clusterDim.x = CLUSTER_MAX, attribute[0].val.clusterDim.y = 1,
+    attribute[0].val.clusterDim.z = 1;
+    config.gridDim = dim3(CLUSTER_MAX);
+    config.blockDim = dim3(ROUTE_THREADS);
+    config.dynamicSmemBytes = shared;
+    config.attrs = attribute;
+    config.numAttrs = 1;
+    int clusters = 0;
+    most = cudaOccupancyMaxActiveClusters(&clusters, (const void *)kernel, &config) == cudaSuccess &&
+                   clusters > 0
+               ? CLUSTER_MAX
+               : CLUSTER_PORTABLE;
+    cudaGetLastError();
+    if (known)
+        known->store(most, std::memory_order_relaxed);
+    return most;
+}
+
+/* Blocks for `items` items: one for every few thousand, a power of two. */
+inline int cluster_for(int limit, int64_t items)
+{
+    int blocks = 1;
+    while (blocks < limit && blocks * (int64_t)4 * ROUTE_THREADS < items)
+        blocks *= 2;
+    return blocks;
+}
+
+} // namespace epx
+
+#endif

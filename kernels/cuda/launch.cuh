@@ -1,0 +1,92 @@
+/*
+ * Launching: grids sized by what fits, clusters, and errors with a text. SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels that move rows are persistent: as many blocks as run at once, each taking work until none is left,
+ * so that skew and the number of pieces do not matter. How many fit is asked once per kernel and device.
+ */
+#ifndef EPX_KERNELS_CUDA_LAUNCH_CUH
+#define EPX_KERNELS_CUDA_LAUNCH_CUH
+
+#include <atomic>
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/fail.h"
+#include "kernels/cuda/table.h"
+#include "kernels/cuda/units.h"
+
+namespace epx
+{
+
+enum { DEVICES_REMEMBERED = 32 };
+
+/* What was asked about one kernel. Static, zeroed; racing threads find the same answers. */
+struct launch_site {
+    std::atomic<int>
+        blocks[DEVICES_REMEMBERED]; /* per multiprocessor, or clusters at once; 0: not asked yet */
+};
+
+inline int current_device()
+{
+    int device = 0;
+    cudaGetDevice(&device);
+    return device;
+}
+
+/* Blocks of a persistent grid. limited: within the budget of multiprocessors that the group may use. */
+template <typename... P>
+inline int persistent_blocks(launch_site &site, void (*kernel)(P...), int threads, size_t shared)
+{
+    int device = current_device(), units = epx_cuda_units(device);
+    std::atomic<int> *known = device < DEVICES_REMEMBERED ? &site.blocks[device] : nullptr;
+    int each = known ? known->load(std::memory_order_relaxed) : 0;
+    if (each == 0) {
+        if (shared > 48 * 1024)
+            cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 (int)shared);
+        if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, (const void *)kernel, threads, shared) !=
+                cudaSuccess ||
+            each < 1)
+            each = 1;
+        if (known)
+            known->store(each, std::memory_order_relaxed);
+    }
+    return units * each;
+}
+
+struct shape1 {
+    int blocks, threads;
+    size_t shared;
+    int cluster; /* blocks of a cluster, 1: none */
+};
+
+template <typename... P, typename... A>
+inline epx_status_t launch(const char *what, const shape1 &shape, epx_stream_t stream, void (*kernel)(P...),
+                           const A &...args)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute[1] = {};
+    config.gridDim = dim3((unsigned)shape.blocks);
+    config.blockDim = dim3((unsigned)shape.threads);
+    config.dynamicSmemBytes = shape.shared;
+    config.stream = (cudaStream_t)stream;
+    config.attrs = attribute;
+    if (shape.cluster > 1) {
+        attribute[0].id = cudaLaunchAttributeClusterDimension;
+        attribute[0].val.clusterDim.x = (unsigned)shape.cluster;
+        attribute[0].val.clusterDim.y = 1;
+        attribute[0].val.clusterDim.z = 1;
+        config.numAttrs = 1;
+    }
+    return epx_cuda_status(cudaLaunchKernelEx(&config, kernel, args...), what);
+}
+
+/* As many blocks as the work has pieces, but no more than run at once. */
+inline int at_most(int blocks, int64_t pieces)
+{
+    return pieces < 1 ? 1 : pieces < blocks ? (int)pieces : blocks;
+}
+
+} // namespace epx
+
+#endif

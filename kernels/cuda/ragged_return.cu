@@ -1,0 +1,99 @@
+/*
+ * ragged_return: partial sums of this rank, written where they are awaited. SPDX-License-Identifier:
+ * Apache-2.0
+ *
+ * How many rows a run has is known on the device only (rows[i]), so blocks add them up as push does.
+ */
+#include <type_traits>
+
+#include <epx/kernels_ragged.h>
+
+#include "kernels/cuda/checksum.cuh"
+#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/table.h"
+
+namespace epx
+{
+namespace
+{
+
+enum { THREADS = 256, TILE = 1024 };
+
+__device__ inline int32_t rows_of(const epx_k_ragged_return_t &args, int32_t i)
+{
+    int64_t most = __ldg(&args.runs[i].rows), rows = __ldg(args.rows + i);
+    return (int32_t)max(rows < most ? rows : most, (int64_t)0);
+}
+
+__device__ inline char *base_of(const epx_k_ragged_return_t &args, const epx_run_t &run)
+{
+    return (char *)__ldg((const uint64_t *)args.dst + run.peer);
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS, 4) return_rows(const __grid_constant__ epx_k_ragged_return_t args)
+{
+    __shared__ segments<TILE> table;
+    term_list terms = {args.list, args.weights, (const char *)args.src, args.row_bytes};
+    for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
+        int32_t n = min(args.run_count - tile, (int32_t)TILE);
+        if (tile > 0)
+            __syncthreads();
+        int32_t total = add_up<THREADS>(table, n, [&](int32_t i) { return rows_of(args, tile + i); });
+        int32_t blocks = blocks_of<N>(args.width), cut = cut_rows(total, blocks, 1),
+                each = piece_bytes(blocks, cut, 1);
+        for (int32_t unit = warp_of_grid(); unit < total * cut; unit += warps_of_grid()) {
+            int32_t r = unit / cut, first = (unit - r * cut) * each, i = find_segment(table.before, n, r);
+            const epx_run_t &run = args.runs[tile + i];
+            int64_t j = run.first + r - table.before[i], row = run.row + r - table.before[i];
+            reduce_blocks<T, N>(terms, __ldg(args.first + j), __ldg(args.count + j), args.width,
+                                base_of(args, run) + args.dst_offset + row * args.dst_stride, first,
+                                min(first + each, blocks));
+        }
+    }
+}
+
+__global__ void __launch_bounds__(THREADS)
+    return_checksums(const __grid_constant__ epx_k_ragged_return_t args)
+{
+    __shared__ segments<TILE> table;
+    for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
+        int32_t n = min(args.run_count - tile, (int32_t)TILE);
+        if (tile > 0)
+            __syncthreads();
+        int32_t total = add_up<THREADS>(table, n, [&](int32_t i) { return rows_of(args, tile + i); });
+        for (int32_t r = (int32_t)(blockIdx.x * THREADS + threadIdx.x); r < total;
+             r += (int32_t)(gridDim.x * THREADS)) {
+            int32_t i = find_segment_alone(table.before, n, r);
+            const epx_run_t &run = args.runs[tile + i];
+            int64_t row = run.row + r - table.before[i];
+            char *base = base_of(args, run);
+            ((uint32_t *)(base + args.sum_offset))[row] =
+                row_checksum(base + args.dst_offset + row * args.dst_stride, args.row_bytes);
+        }
+    }
+}
+
+template <typename T, int N> launch_site site;
+launch_site checksum_site;
+
+} // namespace
+} // namespace epx
+
+extern "C" epx_status_t epx_cuda_ragged_return(const epx_k_ragged_return_t *args, epx_stream_t stream)
+{
+    using namespace epx;
+    if (args->run_count <= 0)
+        return EPX_OK;
+    bool aligned = by_16(args->src, args->row_bytes) && (args->dst_offset | args->dst_stride) % 16 == 0;
+    epx_status_t status = by_type(args->row_type, aligned, [&](auto type, auto n) {
+        typedef decltype(type) T;
+        constexpr int N = decltype(n)::value;
+        int blocks = persistent_blocks(site<T, N>, return_rows<T, N>, THREADS, 0);
+        return launch("ragged_return", {blocks, THREADS, 0, 1}, stream, return_rows<T, N>, *args);
+    });
+    if (status != EPX_OK || args->sum_offset < 0)
+        return status;
+    int blocks = persistent_blocks(checksum_site, return_checksums, THREADS, 0);
+    return launch("ragged_return", {blocks, THREADS, 0, 1}, stream, return_checksums, *args);
+}

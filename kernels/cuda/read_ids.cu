@@ -1,0 +1,186 @@
+/*
+ * read_ids: a router's ids, checked, counted and numbered. SPDX-License-Identifier: Apache-2.0
+ *
+ * One cluster for each virtual sender. With one sender that is the only launch. With several, what they have
+ * in common is cleared before and looked at behind. With an id out of range nobody has an assignment: all
+ * experts become -1 and all counts 0, so that nothing that works on them can leave its buffers.
+ */
+#include "kernels/cuda/stable.cuh"
+#include "kernels/cuda/table.h"
+
+namespace epx
+{
+namespace
+{
+
+constexpr uint32_t NONE_BAD = 0xffffffffu;
+
+struct ids_shared {
+    uint32_t bad;     /* index of the first bad id of this block's share */
+    uint32_t skipped; /* of this block's share */
+    uint32_t bad_all;
+};
+
+template <typename I> __device__ inline int64_t id_at(const epx_k_read_ids_t &args, int32_t a)
+{
+    return __ldg((const I *)args.ids + a);
+}
+
+/* Unsigned, so that id + 1 cannot overflow. */
+__device__ inline bool is_bad(int64_t id, int32_t experts) { return (uint64_t)id + 1 > (uint64_t)experts; }
+
+__device__ inline int64_t tokens_of(const epx_k_read_ids_t &args)
+{
+    return args.tokens_device != nullptr ? *args.tokens_device : args.tokens;
+}
+
+/* Whether the id at a is one that may count. */
+__device__ inline bool is_choice(const epx_k_read_ids_t &args, int32_t a)
+{
+    return args.columns == args.top_k || a % args.columns < args.top_k;
+}
+
+/* What a thread saw, into the block's. All threads. */
+__device__ inline void add_findings(uint32_t bad, uint32_t skipped, ids_shared &shared)
+{
+    bad = __reduce_min_sync(ALL, bad);
+    skipped = __reduce_add_sync(ALL, skipped);
+    if (lane_id() == 0 && bad != NONE_BAD)
+        atomicMin(&shared.bad, bad);
+    if (lane_id() == 0 && skipped != 0)
+        atomicAdd(&shared.skipped, skipped);
+}
+
+/* Behind the cluster's barrier: what all blocks found. The sole sender writes it down, others add theirs. */
+template <typename I>
+__device__ inline void report(const epx_k_read_ids_t &args, const team &our, ids_shared &shared)
+{
+    if (threadIdx.x < WARP) {
+        uint32_t bad = NONE_BAD, skipped = 0;
+        if (lane_id() < our.blocks) {
+            bad = our.at(&shared.bad, lane_id())[0];
+            skipped = our.at(&shared.skipped, lane_id())[0];
+        }
+        bad = __reduce_min_sync(ALL, bad);
+        skipped = __reduce_add_sync(ALL, skipped);
+        if (lane_id() == 0)
+            shared.bad_all = bad;
+        if (lane_id() == 0 && our.block == 0 && args.splits == 1) {
+            args.bad[0] = bad == NONE_BAD ? -1 : (int64_t)bad;
+            args.bad[1] = bad == NONE_BAD ? -1 : id_at<I>(args, (int32_t)bad);
+            *args.skipped = skipped;
+        } else if (lane_id() == 0 && our.block == 0) {
+            if (bad != NONE_BAD)
+                atomicMin((unsigned long long *)args.bad, (unsigned long long)bad);
+            atomicAdd((unsigned long long *)args.skipped, (unsigned long long)skipped);
+        }
+    }
+    __syncthreads();
+}
+
+template <typename I>
+__global__ void __launch_bounds__(ROUTE_THREADS)
+    read_ids(const __grid_constant__ epx_k_read_ids_t args, int32_t range)
+{
+    extern __shared__ uint32_t counters[];
+    __shared__ ids_shared shared;
+    team our;
+    int32_t v = our.index();
+    int64_t tokens = tokens_of(args);
+    share items(our, (int32_t)(split_first(v, tokens, args.splits) * args.columns),
+                (int32_t)(split_first(v + 1, tokens, args.splits) * args.columns));
+    int32_t *counts = args.counts + (int64_t)v * args.experts;
+
+    if (threadIdx.x == 0)
+        shared.bad = NONE_BAD, shared.skipped = 0;
+    __syncthreads();
+    for (int32_t from = 0; from < args.experts; from += range) {
+        int32_t keys = min(args.experts - from, range);
+        ordinals o(counters, keys);
+        auto key = [&](int32_t a) {
+            int64_t id = id_at<I>(args, a);
+            return is_choice(args, a) && !is_bad(id, args.experts) ? (int32_t)id - from : -1;
+        };
+        uint32_t bad = NONE_BAD, skipped = 0;
+        if (from > 0)
+            our.sync(); /* other blocks may still read this one's totals */
+        count_items(o, items, [&](int32_t a) {
+            int64_t id = id_at<I>(args, a);
+            bool choice = is_choice(args, a), wrong = is_bad(id, args.experts);
+            bad = wrong ? min(bad, (uint32_t)a) : bad;
+            skipped += choice && id == -1;
+            return choice && !wrong ? (int32_t)id - from : -1;
+        });
+        if (from == 0)
+            add_findings(bad, skipped, shared);
+        add_up_items(o, our);
+        if (from == 0)
+            report<I>(args, our, shared);
+        bool good = shared.bad_all == NONE_BAD;
+        if (our.block == 0)
+            for (int32_t k = (int32_t)threadIdx.x; k < keys; k += (int32_t)blockDim.x)
+                counts[from + k] = good ? (int32_t)o.all[k] : 0;
+        place_items(o, items, key, [&](int32_t a, int32_t k, int32_t ordinal) {
+            if (from == 0)
+                args.expert[a] = good ? (int32_t)id_at<I>(args, a) : -1;
+            if (args.ordinal != nullptr && (from == 0 || ordinal >= 0))
+                args.ordinal[a] = good ? ordinal : -1;
+        });
+    }
+    our.sync();
+}
+
+/* Several senders, and one of them has a bad id: nobody has an assignment. */
+template <typename I>
+__global__ void __launch_bounds__(ROUTE_THREADS) look_back(const __grid_constant__ epx_k_read_ids_t args)
+{
+    int64_t bad = args.bad[0], n = tokens_of(args) * args.columns,
+            counts = (int64_t)args.splits * args.experts;
+    if (bad < 0)
+        return;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        args.bad[1] = id_at<I>(args, (int32_t)bad);
+    int64_t i = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x, step = (int64_t)gridDim.x * ROUTE_THREADS;
+    for (int64_t c = i; c < counts; c += step)
+        args.counts[c] = 0;
+    for (int64_t a = i; a < n; a += step) {
+        args.expert[a] = -1;
+        if (args.ordinal != nullptr)
+            args.ordinal[a] = -1;
+    }
+}
+
+template <typename I> launch_site site;
+template <typename I> launch_site look_site;
+
+template <typename I> epx_status_t start(const epx_k_read_ids_t *args, epx_stream_t stream)
+{
+    int limit = cluster_limit(site<I>, read_ids<I>);
+    int64_t items = args->tokens_device != nullptr ? INT32_MAX : args->tokens * args->columns / args->splits;
+    ordinals_plan plan = plan_ordinals(shared_limit(current_device()) - 4096, args->experts, ROUTE_THREADS);
+    int blocks = cluster_for(limit, items);
+    epx_status_t status = EPX_OK;
+    if (args->splits > 1) {
+        cudaStream_t s = (cudaStream_t)stream;
+        status = epx_cuda_status(cudaMemsetAsync(args->bad, 0xff, 2 * sizeof(int64_t), s), "read_ids");
+        if (status == EPX_OK)
+            status = epx_cuda_status(cudaMemsetAsync(args->skipped, 0, sizeof(int64_t), s), "read_ids");
+    }
+    if (status == EPX_OK)
+        status = launch("read_ids", {blocks * args->splits, plan.threads, plan.bytes, blocks}, stream,
+                        read_ids<I>, *args, (int32_t)plan.range);
+    if (status == EPX_OK && args->splits > 1)
+        status =
+            launch("read_ids",
+                   {persistent_blocks(look_site<I>, look_back<I>, ROUTE_THREADS, 0), ROUTE_THREADS, 0, 1},
+                   stream, look_back<I>, *args);
+    return status;
+}
+
+} // namespace
+} // namespace epx
+
+extern "C" epx_status_t epx_cuda_read_ids(const epx_k_read_ids_t *args, epx_stream_t stream)
+{
+    return args->id_type == EPX_INT64 ? epx::start<int64_t>(args, stream) : epx::start<int32_t>(args, stream);
+}
