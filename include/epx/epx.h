@@ -214,7 +214,7 @@ epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p);
 epx_status_t epx_group_check(epx_group_h group);
 
 /* Makes every wait of the group end, here with EPX_ERR_ABORTED and on peers with EPX_ERR_PEER naming this
- * rank and `reason`. Any thread may call it. */
+ * rank. `reason` (may be NULL) goes to this rank's log. Any thread may call it. */
 void epx_group_abort(epx_group_h group, const char *reason);
 
 /*
