@@ -1,0 +1,39 @@
+/* From runs to what is claimed. Pure functions of the runs. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_AB_VERDICT_H
+#define EPX_AB_VERDICT_H
+
+#include "bench/ab/result.h"
+
+#define EPX_AB_CONFIDENCE 0.90
+#define EPX_AB_LOSS_MARGIN 0.005    /* nats */
+#define EPX_AB_MEMORY_MARGIN 0.01   /* of the larger one */
+#define EPX_AB_TIME_MARGIN 0.01     /* of the step's time */
+#define EPX_AB_BYSTANDER_LIMIT 0.01 /* of a bystander's time in the first arm */
+
+/* Fills the arms' summaries and the list of verdicts, one for each pair of arms and quantity. After the
+ * guards. */
+void epx_ab_give_verdicts(epx_ab_result_t *result);
+
+/* The verdict on (a, b, quantity), a < b; NULL where there is none. */
+const epx_ab_verdict_t *epx_ab_verdict_of(const epx_ab_result_t *result, int32_t a, int32_t b,
+                                          epx_ab_quantity_t quantity);
+
+/* EPX_EXIT_FAILED when an arm or the whole is void, EPX_EXIT_NO_VERDICT when the speed of a pair (executed
+ * MFU, else MFU, else step time) is INCONCLUSIVE or not known, else EPX_EXIT_OK. */
+int epx_ab_exit_code(const epx_ab_result_t *result);
+
+/* The line above all others: "VALID: ...", "VOID: ...", "INCONCLUSIVE: ...". */
+void epx_ab_headline(const epx_ab_result_t *result, char *text, size_t bytes);
+
+/* Pieces of a verdict in few characters, for tiles; "" where they have no meaning. needed: "about 6 pairs
+ * would decide". range: "90%: -1.20 to +0.31". value: "+0.12 points", "2.71% : 0.02%". */
+void epx_ab_say_needed(const epx_ab_verdict_t *verdict, char *text, size_t bytes);
+void epx_ab_say_range(const epx_ab_verdict_t *verdict, char *text, size_t bytes);
+void epx_ab_say_value(const epx_ab_result_t *result, const epx_ab_verdict_t *verdict, char *text,
+                      size_t bytes);
+
+/* The sign of a pair's speed as measured against that at equal drops or equal memory, as a sentence; "" where
+ * there is nothing to say. */
+void epx_ab_sign_remark(const epx_ab_result_t *result, int32_t a, int32_t b, char *text, size_t bytes);
+
+#endif
