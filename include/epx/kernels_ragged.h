@@ -20,7 +20,8 @@
 extern "C" {
 #endif
 
-/* Experts in the order of a pass; static, a function of the shape. Host memory. */
+/* Experts in the order of a pass; static, a function of the shape. The struct is host memory, its tables are
+ * the device's. */
 typedef struct epx_ragged_order {
     int32_t chunks;        /* C */
     const int32_t *expert; /* [E] by (wave, real owner, id) */
@@ -43,17 +44,19 @@ typedef struct epx_ragged_wave {
  */
 typedef struct epx_k_ragged_layout {
     /* in */
-    const epx_shape_t *shape;        /* host */
-    const epx_ragged_order_t *order; /* host */
+    const epx_shape_t
+        *shape; /* host; the tables of real and virt are device memory, copied there once at open */
+    const epx_ragged_order_t *order; /* host; its tables likewise */
     int32_t local_experts_max;       /* L */
     int32_t rank_wire;
     int64_t tokens;
+    const int64_t *tokens_device;    /* or NULL */
     const int32_t *expert, *ordinal; /* [tokens, K] as read_ids gives them */
     const int32_t *counts;           /* [N, E] of all ranks */
     const float *weights;            /* [tokens, K] */
     /* scratch */
     int32_t *accepted;  /* [N, E] */
-    int64_t *scratch;   /* [max(N, 2 * S)] */
+    int64_t *scratch;   /* [max(N, 2 * S) + 2 * E] */
     int32_t *first_row; /* [m, E] return row of the first assignment of (virtual sender, expert) */
     int32_t *last_token, *list_end; /* [C * S] each, rank wire */
     int64_t *base;                  /* [C * S] my base at rank d, rank wire */

@@ -18,12 +18,13 @@ typedef struct epx_ring_notice {
 
 /* From everyone's counts to what this rank keeps: applies the accept rule (as ragged with one chunk). */
 typedef struct epx_k_ring_layout {
-    const epx_shape_t *shape; /* host, with its tables */
-    const void *notices;      /* [S] notices with their counts, notice_stride bytes apart (a multiple of 8) */
+    const epx_shape_t
+        *shape;          /* host; the tables of real and virt are device memory, copied there once at open */
+    const void *notices; /* [S] notices with their counts, notice_stride bytes apart (a multiple of 8) */
     int64_t notice_stride;
     int32_t *counts;        /* scratch [N, E] */
     int32_t *accepted;      /* scratch [N, E] */
-    int64_t *seats;         /* scratch [N] */
+    int64_t *seats;         /* scratch [N + 2 * E] */
     const int32_t *ordinal; /* [T, K] of this rank, as read_ids writes it */
     int32_t *kept;          /* in: expert ids [T, K] of this rank; out: -1 where the rule refused */
     int64_t *block_tokens;  /* out [S]: T of every rank */

@@ -168,9 +168,13 @@ static void place_assignments(const epx_k_ragged_layout_t *args)
     }
 }
 
-epx_status_t epx_host_ragged_layout(const epx_k_ragged_layout_t *args, epx_stream_t stream)
+epx_status_t epx_host_ragged_layout(const epx_k_ragged_layout_t *asked, epx_stream_t stream)
 {
     (void)stream;
+    epx_k_ragged_layout_t with_tokens = *asked;
+    const epx_k_ragged_layout_t *args = &with_tokens;
+    if (asked->tokens_device != NULL)
+        with_tokens.tokens = *asked->tokens_device;
     accept_all(args);
     walk_all(args);
     place_assignments(args);

@@ -15,6 +15,11 @@ int32_t epx_ragged_chunks(const epx_shape_t *shape)
     return shape->waves > 0 ? shape->waves : EPX_RAGGED_CHUNKS;
 }
 
+int64_t epx_ragged_order_entries(const epx_shape_t *shape, int32_t chunks)
+{
+    return 3 * (int64_t)shape->experts + (int64_t)chunks * shape->ranks + 1;
+}
+
 static int32_t owned(const epx_owners_t *owners, int32_t r)
 {
     return owners->first[r + 1] - owners->first[r];
@@ -129,7 +134,7 @@ static void lay_scratch(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     s->counts = epx_take_area(end, (int64_t)shape->splits * shape->experts * INT);
     s->gathered = epx_take_area(end, counts);
     s->accepted = epx_take_area(end, counts);
-    s->work = epx_take_area(end, work * LONG);
+    s->work = epx_take_area(end, (work + 2 * (int64_t)shape->experts) * LONG);
     s->first_row = epx_take_area(end, (int64_t)shape->splits * shape->experts * INT);
     s->last_token = epx_take_area(end, pairs * INT);
     s->list_end = epx_take_area(end, pairs * INT);
@@ -137,6 +142,11 @@ static void lay_scratch(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     s->bad = epx_take_area(end, 2 * LONG);
     s->zero = epx_take_area(end, shape->aux_bytes);
     s->span = epx_take_area(end, 2 * LONG);
+
+    int64_t tables = 0;
+    areas->owner_tables = epx_take_area(&tables, epx_shape_tables_bytes(shape));
+    areas->order_tables = epx_take_area(&tables, epx_ragged_order_entries(shape, areas->chunks) * INT);
+    areas->scratch_bytes = s->bytes * shape->lanes + tables;
 }
 
 static void lay_plan(const epx_shape_t *shape, epx_ragged_areas_t *areas)
@@ -240,9 +250,9 @@ epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, co
     epx_status_t status = epx_ragged_lay_out(shape, fabric_caps, services, &areas);
     if (status != EPX_OK)
         return status;
-    int64_t tables = (3 * (int64_t)shape->experts + (int64_t)areas.chunks * (shape->ranks + 1) + 2) * INT;
+    int64_t tables = (epx_ragged_order_entries(shape, areas.chunks) + areas.chunks + 1) * INT;
     *sizes_p = (epx_sizes_t){.segment_bytes = areas.segment_bytes,
-                             .scratch_bytes = areas.scratch.bytes * shape->lanes,
+                             .scratch_bytes = areas.scratch_bytes,
                              .batch_bytes = areas.batch_bytes,
                              .state_bytes = (int64_t)sizeof(epx_ragged_t) + tables,
                              .plan_bytes = areas.plan.bytes,

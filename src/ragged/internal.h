@@ -70,8 +70,9 @@ typedef struct epx_ragged_areas {
     int64_t returns, return_bytes;    /* of a lane's return area */
     int64_t return_dots, return_sums; /* in it, behind the rows */
     int64_t segment_bytes;
-    epx_ragged_scratch_t scratch;
-    int64_t batch_rows, batch_aux, batch_slot_bytes; /* library's batch of a slot, rank wire */
+    epx_ragged_scratch_t scratch;                      /* one for each lane, then the tables */
+    int64_t owner_tables, order_tables, scratch_bytes; /* tables: offsets behind the lanes' scratch */
+    int64_t batch_rows, batch_aux, batch_slot_bytes;   /* library's batch of a slot, rank wire */
     int64_t batch_backward; /* where the batches of dy begin; the same with backward=kept */
     int64_t batch_bytes;
     epx_ragged_plan_areas_t plan;
@@ -80,8 +81,10 @@ typedef struct epx_ragged_areas {
 typedef struct epx_ragged {
     epx_transport_t base;
     epx_ragged_areas_t areas;
-    epx_ragged_order_t order;
-    const int32_t *local_first; /* [C + 1] my experts before wave c, in order of a pass */
+    epx_ragged_order_t order;        /* tables on the host */
+    epx_shape_t device_shape;        /* tables on the device, for the layout kernel */
+    epx_ragged_order_t device_order; /* likewise */
+    const int32_t *local_first;      /* [C + 1] my experts before wave c, in order of a pass */
 } epx_ragged_t;
 
 /* Handle part of a plan: epochs of the movements in flight, [depth, EPX_MOVES]. */
@@ -100,6 +103,8 @@ typedef struct epx_ragged_times {
 epx_ragged_times_t epx_ragged_predict(const epx_shape_t *shape, uint32_t fabric_caps);
 
 int32_t epx_ragged_chunks(const epx_shape_t *shape);
+/* int32 entries of all tables of an order, which stand behind each other. */
+int64_t epx_ragged_order_entries(const epx_shape_t *shape, int32_t chunks);
 /* Lays everything out. EPX_ERR_ARG with its text for shapes with 2^31 rows. */
 epx_status_t epx_ragged_lay_out(const epx_shape_t *shape, uint32_t fabric_caps,
                                 const epx_services_t *services, epx_ragged_areas_t *areas_p);

@@ -41,6 +41,25 @@ static void set_order(epx_ragged_t *ragged, const epx_shape_t *shape, int32_t *t
     ragged->local_first = local_first;
 }
 
+/* What the layout kernel reads, in device memory. */
+static epx_status_t copy_tables(epx_ragged_t *ragged)
+{
+    const epx_transport_env_t *env = &ragged->base.env;
+    const epx_ragged_areas_t *areas = &ragged->areas;
+    char *tables = (char *)env->scratch + env->shape->lanes * areas->scratch.bytes;
+    int32_t *order = (int32_t *)(tables + areas->order_tables), *host = (int32_t *)(ragged + 1);
+    int64_t entries = epx_ragged_order_entries(env->shape, areas->chunks);
+    ragged->device_order = (epx_ragged_order_t){.chunks = areas->chunks,
+                                                .expert = order + (ragged->order.expert - host),
+                                                .first = order + (ragged->order.first - host),
+                                                .wave = order + (ragged->order.wave - host),
+                                                .at = order + (ragged->order.at - host)};
+    epx_status_t status = env->device->copy(order, host, (size_t)entries * sizeof(*order), NULL);
+    if (status != EPX_OK)
+        return status;
+    return epx_shape_tables_copy(env, tables + areas->owner_tables, &ragged->device_shape);
+}
+
 static void log_choice(const epx_ragged_t *ragged)
 {
     const epx_transport_env_t *env = &ragged->base.env;
@@ -88,7 +107,9 @@ static epx_status_t ragged_open(const epx_transport_env_t *env, void *memory, ep
         return status;
     ragged->base = (epx_transport_t){.ops = &epx_transport_ragged, .env = *env};
     set_order(ragged, env->shape, (int32_t *)(ragged + 1));
-    status = fill_at_open(ragged);
+    status = copy_tables(ragged);
+    if (status == EPX_OK)
+        status = fill_at_open(ragged);
     if (status != EPX_OK)
         return status;
     log_choice(ragged);

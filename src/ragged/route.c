@@ -56,8 +56,8 @@ static epx_status_t lay_out(epx_transport_t *transport, epx_plan_base_t *plan, i
     const epx_ragged_scratch_t *scratch = &ragged->areas.scratch;
     const epx_ragged_plan_areas_t *p = &ragged->areas.plan;
     char *bytes = plan->bytes;
-    epx_k_ragged_layout_t args = {.shape = transport->env.shape,
-                                  .order = &ragged->order,
+    epx_k_ragged_layout_t args = {.shape = &ragged->device_shape,
+                                  .order = &ragged->device_order,
                                   .local_experts_max = ragged->areas.local_experts_max,
                                   .rank_wire = ragged->areas.rank_wire,
                                   .tokens = tokens,

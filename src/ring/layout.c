@@ -95,7 +95,8 @@ static void lay_out_scratch(const epx_shape_t *shape, epx_ring_layout_t *layout)
     desk->notices = epx_take_area(&end, shape->ranks * layout->notice_bytes);
     desk->counts = epx_take_area(&end, counts);
     desk->accepted = epx_take_area(&end, counts);
-    desk->seats = epx_take_area(&end, shape->virtual_ranks * (int64_t)sizeof(int64_t));
+    desk->seats =
+        epx_take_area(&end, (shape->virtual_ranks + 2 * (int64_t)shape->experts) * (int64_t)sizeof(int64_t));
     desk->found = epx_take_area(&end, 2 * (int64_t)sizeof(int64_t));
     desk->bytes = end;
     for (int32_t side = 0; side < layout->sides; side++) {
@@ -106,6 +107,7 @@ static void lay_out_scratch(const epx_shape_t *shape, epx_ring_layout_t *layout)
 
     end = 0;
     layout->local = epx_take_area(&end, shape->experts * (int64_t)sizeof(int32_t));
+    layout->tables = epx_take_area(&end, epx_shape_tables_bytes(shape));
     layout->zeros = epx_take_area(&end, ZEROS_BYTES);
     layout->lanes_scratch = end;
 }

@@ -29,6 +29,8 @@ static epx_status_t ring_open(const epx_transport_env_t *env, void *memory, epx_
 
     epx_status_t status = place_local(ring);
     if (status == EPX_OK)
+        status = epx_shape_tables_copy(env, (char *)env->scratch + ring->layout.tables, &ring->device_shape);
+    if (status == EPX_OK)
         status = env->device->fill(epx_ring_zeros(ring), 0,
                                    (size_t)(ring->layout.lanes_scratch - ring->layout.zeros), NULL);
     /* Peers fill slots only after the whole group has opened, so that this may overwrite anything. */

@@ -100,7 +100,8 @@ typedef struct epx_ring_layout {
     int64_t chain[EPX_RING_CHAINS];                 /* first slot, in a lane's part of the segment */
     int64_t lane_segment, lane_scratch, lane_batch; /* bytes of a lane's part */
     int64_t side_places[EPX_RING_SIDES];            /* in a lane's scratch, behind the desk */
-    int64_t local, zeros;  /* in scratch, before the lanes: [E] int32; 64 zero bytes */
+    int64_t local, tables; /* in scratch, before the lanes: [E] int32; who owns what */
+    int64_t zeros;         /* behind them: 64 zero bytes */
     int64_t lanes_scratch; /* where the lanes' scratch begins */
     int64_t plan_tokens, plan_runs, plan_kept, plan_weights; /* in a plan's bytes */
     int64_t segment_bytes, scratch_bytes, batch_bytes, plan_bytes;
@@ -130,9 +131,10 @@ typedef struct epx_ring {
     epx_transport_t base;
     epx_ring_layout_t layout;
     int32_t left, right;
-    char *right_base;      /* the right neighbour's segment, as this rank's kernels see it */
-    epx_ring_lane_t *lane; /* [lanes] */
-    int32_t *local;        /* [E] host copy of what layout.local holds */
+    char *right_base;         /* the right neighbour's segment, as this rank's kernels see it */
+    epx_ring_lane_t *lane;    /* [lanes] */
+    int32_t *local;           /* [E] host copy of what layout.local holds */
+    epx_shape_t device_shape; /* with its tables on the device, for the layout kernel */
 } epx_ring_t;
 
 /* What a start call leaves for its finish. */

@@ -53,7 +53,7 @@ static epx_status_t take_inputs(const route_t *route)
 static epx_status_t lay_out(const route_t *route)
 {
     const epx_ring_t *ring = route->ring;
-    epx_k_ring_layout_t args = {.shape = route->shape,
+    epx_k_ring_layout_t args = {.shape = &ring->device_shape,
                                 .notices = route->desk + route->at->notices,
                                 .notice_stride = ring->layout.notice_bytes,
                                 .counts = (int32_t *)(route->desk + route->at->counts),

@@ -16,6 +16,46 @@ int32_t epx_move_channel(const epx_shape_t *shape, int32_t lane, int32_t wave, e
     return (lane * shape->depth + wave % shape->depth) * EPX_MOVES + (int32_t)move;
 }
 
+static int64_t owners_bytes(const epx_owners_t *owners)
+{
+    return (3 * (int64_t)owners->experts + owners->ranks + 1) * (int64_t)sizeof(int32_t);
+}
+
+int64_t epx_shape_tables_bytes(const epx_shape_t *shape)
+{
+    return owners_bytes(&shape->real) + owners_bytes(&shape->virt);
+}
+
+/* Appends one table at *end. */
+static epx_status_t copy_table(const epx_device_ops_t *device, const int32_t **table, int64_t count, int32_t **end)
+{
+    epx_status_t status = device->copy(*end, *table, (size_t)count * sizeof(int32_t), NULL);
+    *table = *end;
+    *end += count;
+    return status;
+}
+
+static epx_status_t copy_owners(const epx_device_ops_t *device, epx_owners_t *owners, int32_t **end)
+{
+    epx_status_t status = copy_table(device, &owners->owner, owners->experts, end);
+    if (status == EPX_OK)
+        status = copy_table(device, &owners->local, owners->experts, end);
+    if (status == EPX_OK)
+        status = copy_table(device, &owners->expert, owners->experts, end);
+    return status == EPX_OK ? copy_table(device, &owners->first, (int64_t)owners->ranks + 1, end) : status;
+}
+
+epx_status_t epx_shape_tables_copy(const epx_transport_env_t *env, void *area, epx_shape_t *copy_p)
+{
+    int32_t *end = area;
+    *copy_p = *env->shape;
+    epx_status_t status = copy_owners(env->device, &copy_p->real, &end);
+    if (status == EPX_OK)
+        status = copy_owners(env->device, &copy_p->virt, &end);
+    /* Later streams know nothing of this one. */
+    return status == EPX_OK ? env->device->synchronize(NULL) : status;
+}
+
 int64_t epx_round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
 
 int64_t epx_take_area(int64_t *end, int64_t bytes)

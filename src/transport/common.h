@@ -23,6 +23,14 @@ const char *epx_move_name(epx_move_t move);
 int32_t epx_move_channels(const epx_shape_t *shape);
 int32_t epx_move_channel(const epx_shape_t *shape, int32_t lane, int32_t wave, epx_move_t move);
 
+/*
+ * Routing kernels read who owns what, so a transport keeps the owners' tables in device memory too, copied there once when
+ * it opens. tables_bytes: what they take. copy: puts them at `area` (device) and makes *copy_p the shape with its tables
+ * there; the fields that are no tables are the same.
+ */
+int64_t epx_shape_tables_bytes(const epx_shape_t *shape);
+epx_status_t epx_shape_tables_copy(const epx_transport_env_t *env, void *area, epx_shape_t *copy_p);
+
 /* Rounds up to a multiple of `unit` (a power of two). Areas start at multiples of EPX_AREA_ALIGN. */
 #define EPX_AREA_ALIGN 256
 int64_t epx_round_up(int64_t bytes, int64_t unit);
