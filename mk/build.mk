@@ -96,9 +96,10 @@ $(BUILD)/bin/epx-$1: $(call objects,$2/main.c) $(BUILD)/parts/$1.a $3 $(TOOLLIB)
 	$$(Q)$$(CC) $$(LINK_FLAGS) -o $$@ $$(filter %.o %.a,$$^) $4 $$(LINK_LIBS)
 endef
 
-# These programs drive the training loop itself.
-WITH_TRAIN := train ab
-program_of = $(call program,$1,$2,$(if $(filter $1,$(WITH_TRAIN)),$(TRAINLIB)),$(if $(filter $1,$(WITH_TRAIN)),$(TRAIN_FEATURE_LIBS)))
+# These programs drive the training loop itself; the others take shapes and recorded routing from it, and no maths.
+WITH_MATHS := train ab
+WITH_TRAIN := $(WITH_MATHS) sim
+program_of = $(call program,$1,$2,$(if $(filter $1,$(WITH_TRAIN)),$(TRAINLIB)),$(if $(filter $1,$(WITH_MATHS)),$(TRAIN_FEATURE_LIBS)))
 $(foreach m,$(MAINS:/main.c=),$(eval $(call program_of,$(notdir $m),$m)))
 
 -include $(patsubst %.o,%.d,$(call objects,$(C_SRCS) $(BUILD)/features.c) $(call objects_double,$(TRAIN_SRCS) $(TEST_SRCS)))
