@@ -95,6 +95,8 @@ static int probe(const epx_shape_t *s, uint32_t caps, char *reason, size_t bytes
 {
     if (!(caps & EPX_FABRIC_LOADSTORE))
         return refuse(reason, bytes, "needs a fabric with loads and stores");
+    if (!(caps & EPX_FABRIC_HOST_ACCESS))
+        return refuse(reason, bytes, "needs rows in the host's memory");
     if (!s->dropless)
         return refuse(reason, bytes, "drops nothing: set EPX_CAPACITY_FACTOR=dropless");
     if (s->waves > 1)
@@ -225,28 +227,30 @@ static epx_status_t read_ids(epx_transport_t *transport, epx_plan_base_t *plan, 
     const epx_shape_t *s = transport->env.shape;
     int64_t *numbers = in_scratch(transport, plan, l->counts);
     block_t block = block_at(l, send);
+    epx_route_notice_t notice;
     epx_k_read_ids_t args = {.ids = routing->ids,
                              .id_type = routing->id_type,
                              .tokens = routing->tokens,
+                             .tokens_max = s->tokens_max,
+                             .weights = routing->weights,
+                             .weights_copy = block.weight,
                              .columns = s->columns,
                              .top_k = s->top_k,
                              .experts = s->experts,
                              .splits = 1,
                              .expert = block.expert,
-                             .counts = (int32_t *)(void *)(numbers + 3),
+                             .counts = (int32_t *)(void *)(numbers + 1),
                              .skipped = numbers,
-                             .bad = numbers + 1};
+                             .notice = &notice};
     epx_status_t status = transport->env.kernels->read_ids(&args, NULL);
     if (status != EPX_OK)
         return status;
-    if (numbers[1] >= 0)
+    if (notice.bad_at != EPX_NOTICE_GOOD)
         return transport->env.services->fail(
             EPX_ERR_ROUTING, "%s: rank %d, token %lld, k %lld: expert id %lld is outside -1..%d",
-            transport->env.group_name, s->rank, (long long)(numbers[1] / s->columns),
-            (long long)(numbers[1] % s->columns), (long long)numbers[2], s->experts - 1);
+            transport->env.group_name, s->rank, (long long)(notice.bad_at / s->columns),
+            (long long)(notice.bad_at % s->columns), (long long)notice.bad_id, s->experts - 1);
     memcpy(send, &routing->tokens, sizeof(routing->tokens));
-    if (routing->tokens > 0)
-        memcpy(block.weight, routing->weights, (size_t)(routing->tokens * s->columns) * sizeof(float));
     return EPX_OK;
 }
 
@@ -278,13 +282,11 @@ static epx_status_t route(epx_transport_t *transport, epx_plan_base_t *plan, con
     epx_plan_head_t *head = plan->bytes;
     void *send = in_scratch(transport, plan, l->send);
     (void)stream;
-    plan->lane->epoch++;
     epx_status_t status = publish != EPX_OK ? publish : read_ids(transport, plan, routing, send);
     if (status != EPX_OK)
         exchange(transport, plan, NULL);
     else
         status = exchange(transport, plan, send);
-    head->valid = status == EPX_OK ? 1 : (int32_t)status;
     if (status != EPX_OK)
         return status;
     place_rows(transport, plan);
@@ -293,9 +295,7 @@ static epx_status_t route(epx_transport_t *transport, epx_plan_base_t *plan, con
     const int64_t *skipped = in_scratch(transport, plan, l->counts), *count = in_plan(plan, l->count);
     for (int64_t a = 0; a < in_use(s, &mine); a++)
         home[a] = mine.expert[a] < 0 ? -1 : (int32_t)a;
-    head->waves = 1;
-    head->tokens = mine.tokens;
-    head->confirmed = head->learned = 1;
+    /* The library writes the rest of the head. */
     head->skipped = *skipped;
     head->routed = in_use(s, &mine) - *skipped;
     head->kept = head->spilled = head->dropped_sender = head->dropped_receiver = 0;
@@ -577,6 +577,9 @@ static epx_status_t dispatch_backward_finish(epx_transport_t *transport, epx_pla
     return transport->env.kernels->take_dots(&args, stream);
 }
 
+/* Every call has counted its bytes at once. */
+static void account(epx_transport_t *transport, epx_plan_base_t *plan) { (void)transport, (void)plan; }
+
 static void dump(epx_transport_t *transport, void (*line)(void *context, const char *text), void *context)
 {
     char text[80];
@@ -604,6 +607,7 @@ const epx_transport_ops_t *epx_transport_plugin(void)
         .combine_backward_finish = combine_backward_finish,
         .dispatch_backward_start = dispatch_backward_start,
         .dispatch_backward_finish = dispatch_backward_finish,
+        .account = account,
         .dump = dump,
     };
     return &ops;

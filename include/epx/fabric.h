@@ -30,7 +30,10 @@ enum {
     EPX_FABRIC_BOUNDED_WAIT = 1u << 2,    /* waits end by themselves */
     EPX_FABRIC_CAPTURABLE = 1u << 3,      /* post and wait may be captured in a CUDA graph */
     EPX_FABRIC_ONE_SIDED_WORDS = 1u << 4, /* failure words exist */
-    EPX_FABRIC_SHARED_ADDRESS = 1u << 5   /* all ranks are threads of one process */
+    EPX_FABRIC_SHARED_ADDRESS = 1u << 5,  /* all ranks are threads of one process */
+    EPX_FABRIC_HOST_ACCESS =
+        1u << 6 /* rows are in memory that the host's own code can load and store: of the device, added
+                   by the library where it hands capabilities to transports */
 };
 
 #define EPX_ALL_PEERS (-1)
@@ -80,6 +83,11 @@ typedef struct epx_wait {
      * lowest rank. The awaited word is read again after the failure word: data that arrived wins. */
     int32_t failure_channel;
     epx_epoch_t failure_epoch;
+    /* NULL, or a word of the host that somebody may set at any time (a device too): while the awaited word
+     * has not been seen, *stop == stop_value ends the wait with EPX_ERR_PEER, peer -1 and failure =
+     * stop_value. */
+    const uint64_t *stop;
+    uint64_t stop_value;
     int64_t timeout_ms;
 } epx_wait_t;
 
@@ -92,13 +100,17 @@ typedef struct epx_wait_result {
     int64_t waited_ns;
 } epx_wait_result_t;
 
-/* All-gather of small blocks. Every exchange channel has a sequence of its own, kept by the fabric. */
+/*
+ * All-gather of small blocks. Every exchange channel has a sequence of its own, kept by the fabric. on_host:
+ * the blocks are host memory and have arrived when it returns; else they are device memory, in stream order.
+ * All ranks alike.
+ */
 typedef struct epx_exchange {
     int32_t channel;
-    const void
-        *send;     /* device memory [bytes]; NULL: publish that this rank's step failed, and return at once */
-    void *receive; /* device memory [S, bytes] */
-    size_t bytes;  /* equal on all ranks, at most exchange_bytes of the configuration */
+    int32_t on_host;
+    const void *send; /* [bytes]; NULL: publish that this rank's step failed, and return at once */
+    void *receive;    /* [S, bytes] */
+    size_t bytes;     /* equal on all ranks, at most exchange_bytes of the configuration */
     int64_t timeout_ms;
 } epx_exchange_t;
 
@@ -128,9 +140,9 @@ typedef struct epx_fabric_ops {
     uint32_t caps;
     /* A score > 0 when it can carry this device here, else 0 and the reason. Not collective. */
     int (*probe)(const epx_device_ops_t *device, char *reason, size_t reason_bytes);
-    /* Bytes that open will request from the allocator on every rank (ranks, channels, ... of config). Pure.
-     */
-    int64_t (*memory)(const epx_fabric_config_t *config, int32_t ranks);
+    /* Bytes of host memory that open will request from the allocator on every rank (ranks, channels, ... of
+     * config), and of device memory. Pure. */
+    int64_t (*memory)(const epx_fabric_config_t *config, int32_t ranks, int64_t *device_bytes_p);
     /* Collective over the bootstrap. On an error on any rank every rank gets one. */
     epx_status_t (*open)(const epx_fabric_config_t *config, epx_fabric_t **fabric_p);
     /* Waits for nobody: what peers may still touch is released by the last one. */

@@ -21,23 +21,82 @@ extern "C" {
 /* ---- routing ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Reads and validates ids. Virtual sender of a token: tokens are split in m contiguous blocks, the first T
- * mod m one token more. Columns K..columns-1 (spill) are validated but neither counted nor given ordinals.
+ * What a rank says of its own part of a route. ragged and ring send it in front of their counts; a multiple
+ * of 8 bytes. bad_at: index a = t * columns + k of the first id out of range, bad_id that id.
+ */
+#define EPX_NOTICE_GOOD (-1)   /* bad_at: nothing is wrong */
+#define EPX_NOTICE_TOKENS (-2) /* bad_at: T is outside 0 .. T_max, bad_id is T */
+typedef struct epx_route_notice {
+    int64_t tokens; /* T */
+    int64_t bad_at;
+    int64_t bad_id;
+} epx_route_notice_t;
+
+/*
+ * Reads and validates ids, and takes the weights. Virtual sender of a token: tokens are split in m contiguous
+ * blocks, the first T mod m one token more. Columns K..columns-1 (spill) are validated but neither counted
+ * nor given ordinals.
  */
 typedef struct epx_k_read_ids {
     const void *ids; /* [tokens, columns] */
     epx_type_t id_type;
     int64_t tokens;
     const int64_t *tokens_device;            /* or NULL */
+    int32_t tokens_max;                      /* T above it is bad: found here where only the device knows T */
     int32_t columns, top_k, experts, splits; /* columns = K + X; splits = m */
+    const float *weights;                    /* [tokens, columns], or NULL */
+    float *weights_copy;                     /* out [tokens, columns]: a copy, with weights */
     int32_t *expert;                         /* out [tokens, columns]: expert id, or -1 */
     int32_t *ordinal; /* out [tokens, columns] or NULL: ordinal among this virtual sender's assignments (k <
                          K) to the same expert, in (token, k) order; -1 where there is none */
     int32_t *counts;  /* out [m, E]: valid assignments (k < K) of each virtual sender */
     int64_t *skipped; /* out [1]: ids of -1 among k < K */
-    int64_t *bad; /* out [2]: index a = t * columns + k of the first id out of range and that id; bad[0] = -1
-                     if none. With a bad id the other outputs are undefined */
+    epx_route_notice_t *notice; /* out. Where it says bad the other outputs are undefined, and nothing outside
+                                   them is touched */
 } epx_k_read_ids_t;
+
+/*
+ * The beginning of every plan's bytes, position-independent. Kernels that decide a route write valid, tokens
+ * and the counts; the rest is copied there by the host, which keeps a copy of its own in the plan's handle.
+ */
+#define EPX_PLAN_MAGIC 0x65707870u
+typedef struct epx_plan_head {
+    uint32_t magic, abi;
+    uint64_t signature; /* of the shape; attach refuses bytes of another one */
+    int32_t valid;      /* 1 routed, 0 not, negative: the status that made the plan dead */
+    int32_t waves;
+    int64_t tokens;    /* 0 in a dead plan, so that its kernels do nothing */
+    uint64_t route;    /* number of the route, on its lane */
+    int32_t confirmed; /* not 0: every rank's route is known to be good */
+    int32_t learned;   /* not 0: what the first pass teaches (pooled_wave's kept bits) is in the bytes */
+    int64_t routed, skipped, kept, spilled, dropped_sender, dropped_receiver;
+} epx_plan_head_t;
+
+/*
+ * What the device tells the host about a plan's routes: one block per plan handle in memory that both see
+ * (device.h, allocate_shared), read by the host at any time. Kernels that decide a route write it: everything
+ * else first, then `dead` where the route failed somewhere, then `done`; each behind a system-wide release.
+ */
+typedef struct epx_route_report {
+    uint64_t dead;  /* number of the last route that failed, as far as this rank's device knows */
+    uint64_t done;  /* number of the last route that this rank's device has decided */
+    int32_t status; /* of the dead one: EPX_ERR_ROUTING or EPX_ERR_ARG (this rank's own), EPX_ERR_PEER */
+    int32_t rank;   /* who failed: this rank where it did, else the lowest */
+    int64_t bad_at,
+        bad_id; /* of that rank's notice where it is known (this rank's own; ragged, ring), else 0 */
+    int64_t routed, skipped, kept, spilled, dropped_sender,
+        dropped_receiver; /* as in the head, of a route that is done */
+} epx_route_report_t;
+
+/*
+ * What a kernel that decides a route gets. Good: head->valid = 1. Failed: head->valid = the status,
+ * head->tokens = 0, and every output is such that no kernel of the plan moves or writes a row.
+ */
+typedef struct epx_k_verdict {
+    epx_plan_head_t *head;
+    epx_route_report_t *report; /* NULL: nobody is told */
+    uint64_t route;             /* its number, for the report */
+} epx_k_verdict_t;
 
 /* ---- moving rows ------------------------------------------------------------------------------------------------ */
 

@@ -56,14 +56,15 @@ typedef struct epx_k_pooled_layout {
 /* Gate 1 (drop and spill) of all virtual senders of this rank. */
 typedef struct epx_k_pooled_gate1 {
     const epx_k_pooled_layout_t *layout; /* host */
-    int64_t tokens;
-    const int64_t *tokens_device;                  /* or NULL */
-    const int32_t *expert;                         /* [tokens, columns], -1 for none */
-    int32_t *place;                                /* out [tokens, columns] */
-    int32_t *slot;                                 /* scratch [tokens, columns] */
-    int64_t *gate;                                 /* scratch [N] */
-    int64_t *valid;                                /* out [m]: V of each virtual sender */
-    int64_t *routed, *skipped, *dropped, *spilled; /* out [1] each; spilled: whatever gate 2 then says */
+    const epx_route_notice_t *notice;    /* of this rank: T, and whether there is anything to decide */
+    const int32_t *expert;               /* [tokens, columns], -1 for none */
+    int32_t *place;                      /* out [tokens, columns] */
+    int32_t *slot;                       /* scratch [tokens, columns] */
+    int64_t *gate;                       /* scratch [N] */
+    int64_t *valid;                      /* out [m]: V of each virtual sender */
+    /* out: valid, tokens, routed, skipped, dropped_sender, spilled (whatever gate 2 then says) of the head. A
+     * bad notice makes the plan dead here, and gives valid[m] = 0; the report's `done` is left to gate 2. */
+    epx_k_verdict_t verdict;
 } epx_k_pooled_gate1_t;
 
 /* extra_wave: what follows from everybody's counts. Computed again for every wave, so that plans hold the
@@ -95,13 +96,18 @@ typedef struct epx_k_pooled_pack {
     const uint8_t *kept;           /* [home_rows]: rows with 0 are left out; NULL: none are */
     int32_t *list;                 /* out [home_rows]: assignment t * columns + k, or -1 */
     const int64_t *valid;          /* [m] */
+    const int32_t *status;         /* [1] goes into the headers where it is negative; NULL: they say EPX_OK */
     uint32_t stamp;
     unsigned char *headers; /* out [S, header_bytes]; NULL: not wanted */
     int64_t *start, *count; /* out [home_rows] each, as epx_k_rows of home_rows experts with one row or none;
                                NULL: not wanted */
 } epx_k_pooled_pack_t;
 
-/* Gate 2 of all virtual destinations of this rank, and the layout of the batch. */
+/*
+ * Gate 2 of all virtual destinations of this rank, and the layout of the batch. A header with a negative
+ * status says that its sender's route failed: the plan is dead here too (EPX_ERR_PEER, unless it is already),
+ * every slot counts as empty, nothing is added to the totals.
+ */
 typedef struct epx_k_pooled_gate2 {
     const epx_k_pooled_layout_t *layout; /* host */
     const unsigned char *headers;        /* [S, header_bytes] as they came */
@@ -111,8 +117,9 @@ typedef struct epx_k_pooled_gate2 {
     int32_t *to;   /* out [S * slab_rows]: batch row of an incoming row, or -1 (empty, refused, padding) */
     int32_t *from; /* out [batch rows]: incoming row of every counted batch row */
     uint8_t *kept; /* out [S * slab_rows]: 1 where `to` is a row */
-    int64_t *start, *count;              /* out [El] */
-    int64_t *kept_total, *dropped_total; /* added to; NULL: not counted */
+    int64_t *start, *count;  /* out [El] */
+    int32_t counts;          /* 1: kept and dropped_receiver of the head are added to */
+    epx_k_verdict_t verdict; /* done with every call; its counts are those of the head after it */
     int64_t *bad; /* out [2]: a source whose header is not of this move, and what its stamp says; or one
                      with a tag out of range, and that tag negated; bad[0] = -1: all is well. No
                      header makes the kernel write outside of its outputs */

@@ -49,25 +49,31 @@ typedef struct epx_k_ragged_layout {
     const epx_ragged_order_t *order; /* host; its tables likewise */
     int32_t local_experts_max;       /* L */
     int32_t rank_wire;
-    int64_t tokens;
-    const int64_t *tokens_device;    /* or NULL */
-    const int32_t *expert, *ordinal; /* [tokens, K] as read_ids gives them */
-    const int32_t *counts;           /* [N, E] of all ranks */
+    const void *notices; /* [S] epx_route_notice_t of every rank, each followed by its counts, int32 [m, E] */
+    int64_t notice_stride;           /* bytes, a multiple of 8 */
+    const int32_t *expert, *ordinal; /* [tokens, K] as read_ids gives them; T is that of this rank's notice */
     const float *weights;            /* [tokens, K] */
     /* scratch */
+    int32_t *counts;    /* [N, E] */
     int32_t *accepted;  /* [N, E] */
     int64_t *scratch;   /* [max(N, 2 * S) + 2 * E] */
     int32_t *first_row; /* [m, E] return row of the first assignment of (virtual sender, expert) */
     int32_t *last_token, *list_end; /* [C * S] each, rank wire */
     int64_t *base;                  /* [C * S] my base at rank d, rank wire */
-    /* out: head->routed, kept, dropped_sender are set; other fields are left alone */
-    epx_plan_head_t *head;
-    epx_ragged_wave_t *wave; /* [C] */
-    int32_t *place;          /* [tokens, K] wave * A_max + return row, or -1 */
-    int32_t *send;           /* [A_max] return row -> a = t * K + k */
-    epx_run_t *send_runs;    /* [E] in order of `order`: first = return row, row = place */
-    epx_run_t *return_runs;  /* [L * S] by (local expert in order of `order`, sender): first = place, row =
-                                return row */
+    /*
+     * out. Of the head: valid, tokens, routed, kept, dropped_sender. A notice that says bad makes the plan
+     * dead on every rank: then wave, start, count, home_start, home_count, wire_start, wire_room are 0, and
+     * all runs have rows 0 but head_runs, which are as ever (so that every receiver learns of 0 wire rows);
+     * all else is undefined.
+     */
+    epx_k_verdict_t verdict;
+    epx_ragged_wave_t *wave_report; /* [C] beside the report: what `wave` holds; NULL: not wanted */
+    epx_ragged_wave_t *wave;        /* [C] */
+    int32_t *place;                 /* [tokens, K] wave * A_max + return row, or -1 */
+    int32_t *send;                  /* [A_max] return row -> a = t * K + k */
+    epx_run_t *send_runs;           /* [E] in order of `order`: first = return row, row = place */
+    epx_run_t *return_runs; /* [L * S] by (local expert in order of `order`, sender): first = place, row =
+                               return row */
     int64_t *start,
         *count; /* [C, L] batch of each wave, by local expert; starts ascend, also of empty ones */
     int64_t *home_start,

@@ -11,25 +11,24 @@
 extern "C" {
 #endif
 
-/* What every rank contributes to a route's exchange, followed by its counts, int32 [m, E]. */
-typedef struct epx_ring_notice {
-    int64_t tokens; /* T */
-} epx_ring_notice_t;
-
 /* From everyone's counts to what this rank keeps: applies the accept rule (as ragged with one chunk). */
 typedef struct epx_k_ring_layout {
     const epx_shape_t
         *shape;          /* host; the tables of real and virt are device memory, copied there once at open */
-    const void *notices; /* [S] notices with their counts, notice_stride bytes apart (a multiple of 8) */
-    int64_t notice_stride;
+    const void *notices; /* [S] epx_route_notice_t of every rank, each followed by its counts, int32 [m, E] */
+    int64_t notice_stride;  /* bytes, a multiple of 8 */
     int32_t *counts;        /* scratch [N, E] */
     int32_t *accepted;      /* scratch [N, E] */
     int64_t *seats;         /* scratch [N + 2 * E] */
     const int32_t *ordinal; /* [T, K] of this rank, as read_ids writes it */
     int32_t *kept;          /* in: expert ids [T, K] of this rank; out: -1 where the rule refused */
+    /* A notice that says bad makes the plan dead on every rank: every block has 0 tokens then, kept is
+     * undefined. */
     int64_t *block_tokens;  /* out [S]: T of every rank */
+    int64_t *tokens_report; /* out [S] beside the report: the same; NULL: not wanted */
     epx_run_t *block_runs;  /* out [S]: the rows of rank b's block, bound for the right neighbour */
-    epx_plan_head_t *head;  /* out: tokens, routed, kept (at this receiver), dropped_sender */
+    epx_k_verdict_t
+        verdict; /* out, of the head: valid, tokens, routed, kept (at this receiver), dropped_sender */
 } epx_k_ring_layout_t;
 
 /*

@@ -62,46 +62,45 @@ typedef struct epx_sizes {
     int64_t state_bytes;   /* host: the transport's own struct */
     int64_t plan_bytes;    /* device: a plan, epx_plan_head_t first */
     int64_t plan_state_bytes; /* host: a plan's handle part */
+    int64_t report_bytes;     /* host memory that the device sees: what stands behind a plan's report, the
+                                 transport's own */
     int64_t exchange_bytes;   /* largest exchange block */
     int32_t channels;         /* rows of words */
     int32_t failure_channels; /* rows of failure words, 0: none */
     int32_t waves;            /* waves of a pass, 0: each route decides */
+    int32_t learns; /* 1: a plan's head begins unconfirmed and not learned, and the transport marks it */
     int64_t batch_rows_max;
     epx_wire_t wire; /* as resolved */
 } epx_sizes_t;
 
-/* The beginning of every plan's bytes, kept by the transport, position-independent. */
-#define EPX_PLAN_MAGIC 0x65707870u
-typedef struct epx_plan_head {
-    uint32_t magic, abi;
-    uint64_t signature; /* of the shape; attach refuses bytes of another one */
-    int32_t valid;      /* 1 routed, 0 not, negative: the status that made the plan dead */
-    int32_t waves;
-    int64_t tokens;
-    uint64_t route_epoch; /* the lane's epoch at the route */
-    int32_t confirmed;    /* 1: every rank's route is known to be good */
-    int32_t learned;      /* 1: what the first pass teaches (pooled_wave's kept bits) is in the bytes */
-    int64_t routed, skipped, kept, spilled, dropped_sender, dropped_receiver;
-} epx_plan_head_t;
-
-/* One lane; host-resident for `host`. */
+/*
+ * One lane; host-resident. Every start call takes an epoch, every route a number, on every rank in the same
+ * order. When a plan dies whose route the ranks could see fail at different calls, the lane goes on from the
+ * next multiple of EPX_LANE_DEATH (see epx_lane_leave in transport/common.h).
+ */
+#define EPX_LANE_DEATH ((uint64_t)1 << 32)
 typedef struct epx_lane {
     int32_t index;
-    uint64_t
-        epoch; /* last used; grows by one with every route and every start call; upper 16 bits: generation */
+    uint64_t epoch; /* last used; upper 16 bits: generation */
+    uint64_t route; /* number of the last route */
 } epx_lane_t;
 
-/* A plan as a transport sees it. */
+/* A plan as a transport sees it. Byte and wait counters are of all passes since the route. */
 typedef struct epx_plan_base {
     void *bytes; /* [plan_bytes] device */
     void *state; /* [plan_state_bytes] host, zeroed at creation */
     epx_lane_t *lane;
     int32_t waves; /* set by route with extra_wave */
-    /* Set by a transport whose route failed on this rank alone (pooled_wave): the library moves the lane's
-     * epoch there at the next call of this plan (a dispatch, which returns the error, or a route) or its end,
-     * where the peers' epochs move too: see epx_lane_resume in transport/common.h. 0: none. */
-    uint64_t jump_epoch;
-    /* of all passes since the route */
+    /*
+     * The host's copy of the head. The library writes it, and the bytes' head from it, before and after a
+     * route. valid 1 means: not known to have failed. tokens is T, or T_max where the device alone knows T.
+     * Counts are not kept here.
+     */
+    epx_plan_head_t head;
+    epx_route_report_t
+        *report;       /* memory that host and device see; report_bytes of the transport's own behind it */
+    int32_t unsettled; /* 1: other ranks may see at other calls than this one whether the last route failed */
+    int32_t attached;  /* 1: the bytes were routed through another handle */
     int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
     int64_t wait_longest_ns;
     int32_t wait_peer;
@@ -138,10 +137,12 @@ typedef struct epx_transport_ops {
     epx_status_t (*open)(const epx_transport_env_t *env, void *memory, epx_transport_t **transport_p);
     void (*close)(epx_transport_t *transport);
     /*
-     * Arguments have been checked by the library: tokens in 0..T_max, wave in order, pass state, pointers.
-     * `publish` != EPX_OK: this rank's call is bad (the library has found an argument error); the transport
-     * only tells the peers, waits for nobody, and returns that status. Ids are read here. On errors other
-     * than ARG of a call out of order the plan's head says dead.
+     * Arguments have been checked by the library: tokens in 0..T_max (where the host knows T), wave in order,
+     * pass state, pointers. `publish` != EPX_OK: this rank's call is bad (the library has found an argument
+     * error); the transport only tells the peers, waits for nobody, and returns that status. Ids are read
+     * here. The host looks at no device memory: where the device's memory is the host's (host_access) a bad
+     * id is an error of the route itself; elsewhere kernels decide, and plan->report tells later. A data call
+     * that finds its plan dead sets plan->head.valid to the status.
      */
     epx_status_t (*route)(epx_transport_t *transport, epx_plan_base_t *plan, const epx_routing_t *routing,
                           epx_status_t publish, epx_stream_t stream);
@@ -161,6 +162,10 @@ typedef struct epx_transport_ops {
                                             const void *dx_rows, epx_stream_t);
     epx_status_t (*dispatch_backward_finish)(epx_transport_t *, epx_plan_base_t *, int32_t wave, void *dx,
                                              float *dweight, epx_stream_t);
+    /* Brings the plan's byte counters up to date with the calls that have been made, as far as the report
+     * tells what only the device knows. Never blocks. Called before the counters are shown, and before a
+     * route ends their routing. */
+    void (*account)(epx_transport_t *, epx_plan_base_t *);
     /* Human-readable state, one line each, for reports. */
     void (*dump)(epx_transport_t *, void (*line)(void *context, const char *text), void *context);
 } epx_transport_ops_t;

@@ -1,9 +1,11 @@
 /*
- * read_ids: a router's ids, checked, counted and numbered. SPDX-License-Identifier: Apache-2.0
+ * read_ids: a router's ids, checked, counted and numbered, and its weights taken along.
+ * SPDX-License-Identifier: Apache-2.0
  *
  * One cluster for each virtual sender. With one sender that is the only launch. With several, what they have
  * in common is cleared before and looked at behind. With an id out of range nobody has an assignment: all
- * experts become -1 and all counts 0, so that nothing that works on them can leave its buffers.
+ * experts become -1 and all counts 0, so that nothing that works on them can leave its buffers. With a T out
+ * of range there are no tokens.
  */
 #include "kernels/cuda/stable.cuh"
 #include "kernels/cuda/table.h"
@@ -29,9 +31,33 @@ template <typename I> __device__ inline int64_t id_at(const epx_k_read_ids_t &ar
 /* Unsigned, so that id + 1 cannot overflow. */
 __device__ inline bool is_bad(int64_t id, int32_t experts) { return (uint64_t)id + 1 > (uint64_t)experts; }
 
-__device__ inline int64_t tokens_of(const epx_k_read_ids_t &args)
+__device__ inline int64_t tokens_told(const epx_k_read_ids_t &args)
 {
     return args.tokens_device != nullptr ? *args.tokens_device : args.tokens;
+}
+
+__device__ inline bool are_sane(const epx_k_read_ids_t &args, int64_t tokens)
+{
+    return tokens >= 0 && tokens <= args.tokens_max;
+}
+
+__device__ inline int64_t tokens_of(const epx_k_read_ids_t &args)
+{
+    int64_t tokens = tokens_told(args);
+    return are_sane(args, tokens) ? tokens : 0;
+}
+
+/* One thread. bad: index of the first bad id, or less than 0. */
+template <typename I> __device__ inline void write_notice(const epx_k_read_ids_t &args, int64_t bad)
+{
+    int64_t tokens = tokens_told(args);
+    bool sane = are_sane(args, tokens);
+    epx_route_notice_t notice = {tokens, EPX_NOTICE_GOOD, 0};
+    if (!sane)
+        notice.bad_at = EPX_NOTICE_TOKENS, notice.bad_id = tokens;
+    else if (bad >= 0)
+        notice.bad_at = bad, notice.bad_id = id_at<I>(args, (int32_t)bad);
+    *args.notice = notice;
 }
 
 /* Whether the id at a is one that may count. */
@@ -66,12 +92,11 @@ __device__ inline void report(const epx_k_read_ids_t &args, const team &our, ids
         if (lane_id() == 0)
             shared.bad_all = bad;
         if (lane_id() == 0 && our.block == 0 && args.splits == 1) {
-            args.bad[0] = bad == NONE_BAD ? -1 : (int64_t)bad;
-            args.bad[1] = bad == NONE_BAD ? -1 : id_at<I>(args, (int32_t)bad);
+            write_notice<I>(args, bad == NONE_BAD ? -1 : (int64_t)bad);
             *args.skipped = skipped;
         } else if (lane_id() == 0 && our.block == 0) {
             if (bad != NONE_BAD)
-                atomicMin((unsigned long long *)args.bad, (unsigned long long)bad);
+                atomicMin((unsigned long long *)&args.notice->bad_at, (unsigned long long)bad);
             atomicAdd((unsigned long long *)args.skipped, (unsigned long long)skipped);
         }
     }
@@ -109,6 +134,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
             bool choice = is_choice(args, a), wrong = is_bad(id, args.experts);
             bad = wrong ? min(bad, (uint32_t)a) : bad;
             skipped += choice && id == -1;
+            if (from == 0 && args.weights != nullptr)
+                args.weights_copy[a] = __ldg(args.weights + a);
             return choice && !wrong ? (int32_t)id - from : -1;
         });
         if (from == 0)
@@ -130,16 +157,17 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     our.sync();
 }
 
-/* Several senders, and one of them has a bad id: nobody has an assignment. */
+/* Several senders: one thread writes the notice. When one of them has a bad id, nobody has an assignment. */
 template <typename I>
 __global__ void __launch_bounds__(ROUTE_THREADS) look_back(const __grid_constant__ epx_k_read_ids_t args)
 {
-    int64_t bad = args.bad[0], n = tokens_of(args) * args.columns,
+    /* Whatever thread 0 of the grid makes of it, what the senders found stays negative or not. */
+    int64_t bad = *(volatile int64_t *)&args.notice->bad_at, n = tokens_of(args) * args.columns,
             counts = (int64_t)args.splits * args.experts;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        write_notice<I>(args, bad);
     if (bad < 0)
         return;
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        args.bad[1] = id_at<I>(args, (int32_t)bad);
     int64_t i = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x, step = (int64_t)gridDim.x * ROUTE_THREADS;
     for (int64_t c = i; c < counts; c += step)
         args.counts[c] = 0;
@@ -162,7 +190,7 @@ template <typename I> epx_status_t start(const epx_k_read_ids_t *args, epx_strea
     epx_status_t status = EPX_OK;
     if (args->splits > 1) {
         cudaStream_t s = (cudaStream_t)stream;
-        status = epx_cuda_status(cudaMemsetAsync(args->bad, 0xff, 2 * sizeof(int64_t), s), "read_ids");
+        status = epx_cuda_status(cudaMemsetAsync(args->notice, 0xff, sizeof(*args->notice), s), "read_ids");
         if (status == EPX_OK)
             status = epx_cuda_status(cudaMemsetAsync(args->skipped, 0, sizeof(int64_t), s), "read_ids");
     }

@@ -1,6 +1,7 @@
 /* pooled_wave at the receiver: who is kept, and where his row stands. SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/host/pooled_layout.h"
 #include "kernels/host/table.h"
+#include "kernels/host/verdict.h"
 
 #include <string.h>
 
@@ -96,6 +97,36 @@ static int64_t gate_one(const epx_k_pooled_gate2_t *args, const epx_rule_t *rule
     return refused;
 }
 
+/* The lowest source whose header says that its route failed, or -1. */
+static int32_t failed_source(const epx_k_pooled_gate2_t *args)
+{
+    for (int32_t r = 0; r < args->layout->ranks; r++) {
+        int32_t status;
+        memcpy(&status, header_of(args, r), sizeof(status));
+        if (status < 0)
+            return r;
+    }
+    return -1;
+}
+
+/* Some source's route failed: nothing has come. */
+static void die(const epx_k_pooled_gate2_t *args, int32_t source, int32_t local_experts)
+{
+    const epx_k_pooled_layout_t *layout = args->layout;
+    int64_t rows = (int64_t)layout->ranks * layout->slab_rows;
+    for (int64_t q = 0; q < rows; q++) {
+        args->to[q] = -1;
+        args->kept[q] = 0;
+    }
+    for (int32_t e = 0; e < local_experts; e++) {
+        args->start[e] = (int64_t)e * layout->rows_per_expert;
+        args->count[e] = 0;
+    }
+    if (args->verdict.head->valid >= 0)
+        epx_verdict_dead(&args->verdict, EPX_ERR_PEER, source, NULL);
+    epx_verdict_done(&args->verdict);
+}
+
 epx_status_t epx_host_pooled_gate2(const epx_k_pooled_gate2_t *args, epx_stream_t stream)
 {
     (void)stream;
@@ -109,6 +140,11 @@ epx_status_t epx_host_pooled_gate2(const epx_k_pooled_gate2_t *args, epx_stream_
         limit = epx_pooled_receiver_limit(&rule, sum_valid(args));
 
     args->bad[0] = args->bad[1] = -1;
+    int32_t source = failed_source(args);
+    if (source >= 0) {
+        die(args, source, local_experts);
+        return EPX_OK;
+    }
     for (int32_t r = 0; r < layout->ranks; r++)
         read_header(args, r, slots, args->tag + (int64_t)r * layout->slab_rows);
     for (int32_t j = 0; j < m; j++)
@@ -117,9 +153,10 @@ epx_status_t epx_host_pooled_gate2(const epx_k_pooled_gate2_t *args, epx_stream_
         args->start[e] = (int64_t)e * layout->rows_per_expert;
         kept += args->count[e];
     }
-    if (args->kept_total != NULL)
-        *args->kept_total += kept;
-    if (args->dropped_total != NULL)
-        *args->dropped_total += refused;
+    if (args->counts) {
+        args->verdict.head->kept += kept;
+        args->verdict.head->dropped_receiver += refused;
+    }
+    epx_verdict_done(&args->verdict);
     return EPX_OK;
 }

@@ -15,7 +15,7 @@ static void write_header(const epx_k_pooled_pack_t *args, int32_t d)
     const epx_k_pooled_layout_t *layout = args->layout;
     unsigned char *header = args->headers + d * layout->header_bytes;
     unsigned char *tags = header + EPX_POOLED_HEADER_VALID + (size_t)layout->splits * sizeof(int64_t);
-    int32_t status = EPX_OK;
+    int32_t status = args->status != NULL && *args->status < 0 ? *args->status : EPX_OK;
     memcpy(header, &status, sizeof(status));
     memcpy(header + sizeof(status), &args->stamp, sizeof(args->stamp));
     memcpy(header + EPX_POOLED_HEADER_VALID, args->valid, (size_t)layout->splits * sizeof(int64_t));

@@ -4,9 +4,24 @@
  */
 #include "kernels/host/ragged_wire.h"
 #include "kernels/host/table.h"
+#include "kernels/host/verdict.h"
 #include "transport/accept.h"
 
 #include <string.h>
+
+static const epx_route_notice_t *notice_of(const epx_k_ragged_layout_t *args, int32_t r)
+{
+    return epx_notice_of(args->notices, args->notice_stride, r);
+}
+
+/* One table of all virtual senders' counts. */
+static void spread_notices(const epx_k_ragged_layout_t *args)
+{
+    int64_t share = (int64_t)args->shape->splits * args->shape->experts;
+    for (int32_t r = 0; r < args->shape->ranks; r++)
+        memcpy(args->counts + r * share, epx_notice_counts(notice_of(args, r)),
+               (size_t)share * sizeof(*args->counts));
+}
 
 /* Accepts for all virtual owners and chunks. */
 static void accept_all(const epx_k_ragged_layout_t *args)
@@ -76,7 +91,7 @@ static int64_t walk_expert(walk_t *walk, int32_t i, int32_t c, int32_t d, int64_
         int64_t at = (int64_t)c * args->local_experts_max + shape->real.local[e];
         args->start[at] = begin;
         args->count[at] = row - begin;
-        args->head->kept += row - begin;
+        args->verdict.head->kept += row - begin;
         walk->slot++;
     }
     return row;
@@ -129,7 +144,7 @@ static void walk_all(const epx_k_ragged_layout_t *args)
     memset(args->count, 0, (size_t)batches * sizeof(int64_t));
     memset(args->wave, 0, (size_t)args->order->chunks * sizeof(*args->wave));
     memset(walk.cursor, 0, (size_t)shape->ranks * sizeof(int64_t));
-    args->head->kept = 0;
+    args->verdict.head->kept = 0;
     for (int32_t c = 0; c < args->order->chunks; c++) {
         for (int32_t d = 0; d < shape->ranks; d++)
             walk_pair(&walk, c, d, walk.cursor + shape->ranks);
@@ -140,8 +155,8 @@ static void walk_all(const epx_k_ragged_layout_t *args)
     const int32_t *mine = args->counts + (int64_t)shape->rank * shape->splits * shape->experts;
     for (int64_t i = 0; i < (int64_t)shape->splits * shape->experts; i++)
         routed += mine[i];
-    args->head->routed = routed;
-    args->head->dropped_sender = routed - walk.cursor[shape->rank];
+    args->verdict.head->routed = routed;
+    args->verdict.head->dropped_sender = routed - walk.cursor[shape->rank];
 }
 
 /* Every assignment of this rank gets its return row, or none. */
@@ -149,13 +164,14 @@ static void place_assignments(const epx_k_ragged_layout_t *args)
 {
     const epx_shape_t *shape = args->shape;
     int32_t most = shape->tokens_max * shape->top_k;
+    int64_t tokens = notice_of(args, shape->rank)->tokens;
 
     for (int32_t v = 0; v < shape->splits; v++) {
         const int32_t *first_row = args->first_row + (int64_t)v * shape->experts;
         const int32_t *accepted =
             args->accepted + ((int64_t)shape->rank * shape->splits + v) * shape->experts;
-        int64_t end = epx_virtual_first(v + 1, args->tokens, shape->splits) * shape->top_k;
-        for (int64_t a = epx_virtual_first(v, args->tokens, shape->splits) * shape->top_k; a < end; a++) {
+        int64_t end = epx_virtual_first(v + 1, tokens, shape->splits) * shape->top_k;
+        for (int64_t a = epx_virtual_first(v, tokens, shape->splits) * shape->top_k; a < end; a++) {
             int32_t e = args->expert[a];
             if (e < 0 || args->ordinal[a] >= accepted[e]) {
                 args->place[a] = -1;
@@ -168,20 +184,49 @@ static void place_assignments(const epx_k_ragged_layout_t *args)
     }
 }
 
-epx_status_t epx_host_ragged_layout(const epx_k_ragged_layout_t *asked, epx_stream_t stream)
+/* The counts of nobody: with them every run, batch and region is empty. */
+static void die(const epx_k_ragged_layout_t *args, int32_t culprit)
 {
-    (void)stream;
-    epx_k_ragged_layout_t with_tokens = *asked;
-    const epx_k_ragged_layout_t *args = &with_tokens;
-    if (asked->tokens_device != NULL)
-        with_tokens.tokens = *asked->tokens_device;
+    const epx_shape_t *shape = args->shape;
+    const epx_route_notice_t *notice = notice_of(args, culprit);
+    size_t entries = (size_t)shape->virtual_ranks * (size_t)shape->experts;
+    memset(args->counts, 0, entries * sizeof(*args->counts));
+    memset(args->accepted, 0, entries * sizeof(*args->accepted));
+    walk_all(args);
+    if (args->rank_wire)
+        epx_ragged_wire_tokens(args, 0);
+    epx_verdict_dead(&args->verdict, culprit == shape->rank ? epx_notice_status(notice) : EPX_ERR_PEER,
+                     culprit, notice);
+}
+
+static void decide(const epx_k_ragged_layout_t *args)
+{
+    int64_t tokens = notice_of(args, args->shape->rank)->tokens;
+    spread_notices(args);
     accept_all(args);
     walk_all(args);
     place_assignments(args);
     if (args->rank_wire)
-        epx_ragged_wire_tokens(args);
-    for (int32_t c = 0; c < args->order->chunks; c++)
+        epx_ragged_wire_tokens(args, tokens);
+    args->verdict.head->tokens = tokens;
+    args->verdict.head->valid = 1;
+}
+
+epx_status_t epx_host_ragged_layout(const epx_k_ragged_layout_t *args, epx_stream_t stream)
+{
+    (void)stream;
+    int32_t chunks = args->order->chunks;
+    int32_t culprit =
+        epx_notice_culprit(args->notices, args->notice_stride, args->shape->rank, args->shape->ranks);
+    if (culprit >= 0)
+        die(args, culprit);
+    else
+        decide(args);
+    for (int32_t c = 0; c < chunks; c++)
         if (!args->rank_wire)
             args->wave[c].sent_rows = args->wave[c].sent_places;
+    if (args->wave_report != NULL)
+        memcpy(args->wave_report, args->wave, (size_t)chunks * sizeof(*args->wave));
+    epx_verdict_done(&args->verdict);
     return EPX_OK;
 }

@@ -69,10 +69,10 @@ static void wire_assignment(const epx_k_ragged_layout_t *args, int32_t t, int64_
     args->list_weight[entry] = args->weights[a];
 }
 
-void epx_ragged_wire_tokens(const epx_k_ragged_layout_t *args)
+void epx_ragged_wire_tokens(const epx_k_ragged_layout_t *args, int64_t tokens)
 {
     const epx_shape_t *shape = args->shape;
-    for (int64_t t = 0; t < args->tokens; t++) {
+    for (int64_t t = 0; t < tokens; t++) {
         int32_t homes = 0;
         for (int64_t a = t * shape->top_k; a < (t + 1) * shape->top_k; a++)
             if (args->place[a] >= 0)

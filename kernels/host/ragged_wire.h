@@ -8,7 +8,7 @@
 void epx_ragged_wire_pair(const epx_k_ragged_layout_t *args, int32_t c, int32_t d, const int64_t *began,
                           const int64_t *end);
 
-/* Wire rows, lists and homes of this rank's tokens; places are set. */
-void epx_ragged_wire_tokens(const epx_k_ragged_layout_t *args);
+/* Wire rows, lists and homes of this rank's tokens, T of them; places are set. */
+void epx_ragged_wire_tokens(const epx_k_ragged_layout_t *args, int64_t tokens);
 
 #endif

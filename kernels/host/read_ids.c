@@ -51,16 +51,23 @@ static int64_t read_block(const epx_k_read_ids_t *args, int64_t first, int64_t e
     return skipped;
 }
 
+/* Nothing is derived from T, which may come from the device, before it has been looked at. */
+static int64_t look(const epx_k_read_ids_t *args, int64_t tokens, epx_route_notice_t *notice)
+{
+    *notice = (epx_route_notice_t){.tokens = tokens, .bad_at = EPX_NOTICE_TOKENS, .bad_id = tokens};
+    if (tokens < 0 || tokens > args->tokens_max)
+        return EPX_NOTICE_TOKENS;
+    int64_t n = tokens * args->columns, bad = first_bad(args, n);
+    notice->bad_at = bad < n ? bad : EPX_NOTICE_GOOD;
+    notice->bad_id = bad < n ? id_at(args, bad) : 0;
+    return notice->bad_at;
+}
+
 epx_status_t epx_host_read_ids(const epx_k_read_ids_t *args, epx_stream_t stream)
 {
     (void)stream;
-    int64_t tokens = args->tokens_device != NULL ? *args->tokens_device : args->tokens;
-    int64_t n = tokens * args->columns, bad = first_bad(args, n), skipped = 0;
-
-    /* Ids become indices below: nothing is derived from them before all have been looked at. */
-    args->bad[0] = bad < n ? bad : -1;
-    args->bad[1] = bad < n ? id_at(args, bad) : -1;
-    if (bad < n)
+    int64_t tokens = args->tokens_device != NULL ? *args->tokens_device : args->tokens, skipped = 0;
+    if (look(args, tokens, args->notice) != EPX_NOTICE_GOOD)
         return EPX_OK;
 
     memset(args->counts, 0, (size_t)args->splits * (size_t)args->experts * sizeof(*args->counts));
@@ -69,5 +76,7 @@ epx_status_t epx_host_read_ids(const epx_k_read_ids_t *args, epx_stream_t stream
                               epx_virtual_first(v + 1, tokens, args->splits),
                               args->counts + (int64_t)v * args->experts);
     *args->skipped = skipped;
+    if (args->weights != NULL && tokens > 0)
+        memcpy(args->weights_copy, args->weights, (size_t)(tokens * args->columns) * sizeof(float));
     return EPX_OK;
 }

@@ -4,11 +4,17 @@
 #include <epx/kernels_ring.h>
 
 #include "kernels/host/table.h"
+#include "kernels/host/verdict.h"
 #include "transport/accept.h"
 
-static const epx_ring_notice_t *notice_of(const epx_k_ring_layout_t *args, int32_t rank)
+/* Block b has `tokens` tokens. */
+static void set_block(const epx_k_ring_layout_t *args, int32_t b, int64_t tokens)
 {
-    return (const epx_ring_notice_t *)((const char *)args->notices + rank * args->notice_stride);
+    int32_t right = (args->shape->rank + 1) % args->shape->ranks;
+    args->block_tokens[b] = tokens;
+    if (args->tokens_report != NULL)
+        args->tokens_report[b] = tokens;
+    args->block_runs[b] = (epx_run_t){.first = 0, .row = 0, .peer = right, .rows = (int32_t)tokens};
 }
 
 /* Takes the notices apart: T of every rank, and one table of all virtual senders' counts. Returns V. */
@@ -16,16 +22,13 @@ static int64_t spread_notices(const epx_k_ring_layout_t *args)
 {
     const epx_shape_t *shape = args->shape;
     int64_t share = (int64_t)shape->splits * shape->experts, valid = 0;
-    int32_t right = (shape->rank + 1) % shape->ranks;
     for (int32_t b = 0; b < shape->ranks; b++) {
-        const epx_ring_notice_t *notice = notice_of(args, b);
-        const int32_t *counts = (const int32_t *)(notice + 1);
+        const epx_route_notice_t *notice = epx_notice_of(args->notices, args->notice_stride, b);
+        const int32_t *counts = epx_notice_counts(notice);
         memcpy(args->counts + b * share, counts, (size_t)share * sizeof(*counts));
         for (int64_t i = 0; i < share; i++)
             valid += counts[i];
-        args->block_tokens[b] = notice->tokens;
-        args->block_runs[b] =
-            (epx_run_t){.first = 0, .row = 0, .peer = right, .rows = (int32_t)notice->tokens};
+        set_block(args, b, notice->tokens);
     }
     return valid;
 }
@@ -60,10 +63,26 @@ static int64_t kept_here(const epx_k_ring_layout_t *args)
     return sum;
 }
 
+/* Some rank's route failed: every block is empty. */
+static void die(const epx_k_ring_layout_t *args, int32_t culprit)
+{
+    const epx_route_notice_t *notice = epx_notice_of(args->notices, args->notice_stride, culprit);
+    for (int32_t b = 0; b < args->shape->ranks; b++)
+        set_block(args, b, 0);
+    epx_verdict_dead(&args->verdict, culprit == args->shape->rank ? epx_notice_status(notice) : EPX_ERR_PEER,
+                     culprit, notice);
+}
+
 epx_status_t epx_host_ring_layout(const epx_k_ring_layout_t *args, epx_stream_t stream)
 {
     (void)stream;
     const epx_shape_t *shape = args->shape;
+    int32_t culprit = epx_notice_culprit(args->notices, args->notice_stride, shape->rank, shape->ranks);
+    if (culprit >= 0) {
+        die(args, culprit);
+        epx_verdict_done(&args->verdict);
+        return EPX_OK;
+    }
     epx_rule_t rule = epx_rule_of(shape, 1);
     int64_t valid = spread_notices(args), tokens = args->block_tokens[shape->rank], routed = 0;
     int64_t share = (int64_t)shape->splits * shape->experts;
@@ -73,9 +92,12 @@ epx_status_t epx_host_ring_layout(const epx_k_ring_layout_t *args, epx_stream_t 
     for (int64_t i = shape->rank * share; i < (shape->rank + 1) * share; i++)
         routed += args->counts[i];
 
-    args->head->tokens = tokens;
-    args->head->routed = routed;
-    args->head->kept = kept_here(args);
-    args->head->dropped_sender = routed - refuse(args, tokens);
+    epx_plan_head_t *head = args->verdict.head;
+    head->tokens = tokens;
+    head->routed = routed;
+    head->kept = kept_here(args);
+    head->dropped_sender = routed - refuse(args, tokens);
+    head->valid = 1;
+    epx_verdict_done(&args->verdict);
     return EPX_OK;
 }

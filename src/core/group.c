@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/structs.h"
+#include "transport/common.h"
 
 #define EPX_TEXT_OF(number) #number
 #define EPX_VERSION_TEXT(a, b, c) EPX_TEXT_OF(a) "." EPX_TEXT_OF(b) "." EPX_TEXT_OF(c)
@@ -33,13 +34,16 @@ static void fill_memory(const epx_group_config_t *config, const epx_selection_t 
     epx_fabric_config_t fabric = epx_group_fabric_config(selection, "group", NULL, NULL);
     add_item(memory, "group", (int64_t)sizeof(epx_group_t), 0);
     add_item(memory, "tables", epx_table_layout(config, ranks).bytes, 0);
-    add_item(memory, "fabric words", selection->fabric->memory(&fabric, ranks), 0);
+    int64_t fabric_device = 0;
+    add_item(memory, "fabric words", selection->fabric->memory(&fabric, ranks, &fabric_device), 0);
     add_item(memory, "transport state", sizes->state_bytes, 0);
     add_item(memory, "segment", sizes->segment_bytes, 1);
     add_item(memory, "scratch", sizes->scratch_bytes, 1);
     add_item(memory, "batches", sizes->batch_bytes, 1);
+    if (fabric_device > 0)
+        add_item(memory, "fabric tables", fabric_device, 1);
     memory->plan_bytes = sizes->plan_bytes;
-    memory->plan_handle_bytes = (int64_t)sizeof(struct epx_plan) + sizes->plan_state_bytes;
+    memory->plan_handle_bytes = epx_plan_handle_bytes(selection);
 }
 
 epx_status_t epx_group_memory(const epx_group_config_t *config, epx_memory_t *memory_p)
@@ -78,8 +82,10 @@ epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p)
     const epx_selection_t *s = &group->selection;
     const epx_owners_t *owners = &s->shape.real;
     int64_t sent = group->sent_bytes_closed_plans;
-    for (const struct epx_plan *plan = group->plans; plan != NULL; plan = plan->next)
+    for (struct epx_plan *plan = group->plans; plan != NULL; plan = plan->next) {
+        group->transport->ops->account(group->transport, &plan->base);
         sent += plan->base.sent_bytes;
+    }
     *info_p = (epx_group_info_t){
         .size = info_p->size,
         .rank = group->rank,
@@ -106,10 +112,8 @@ epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p)
     return EPX_OK;
 }
 
-epx_status_t epx_group_check(epx_group_h group)
+epx_status_t epx_group_alive(epx_group_t *group)
 {
-    if (group == NULL)
-        return epx_fail(EPX_ERR_ARG, "epx_group_check: group is NULL");
     int failed = atomic_load_explicit(&group->failed, memory_order_acquire);
     if (failed != 0)
         return epx_fail((epx_status_t)failed, "%s", group->failed_text);
@@ -119,6 +123,19 @@ epx_status_t epx_group_check(epx_group_h group)
     if (by >= 0)
         return epx_fail(EPX_ERR_PEER, "%s: rank %d ended the group", group->name, by);
     return EPX_OK;
+}
+
+epx_status_t epx_group_check(epx_group_h group)
+{
+    if (group == NULL)
+        return epx_fail(EPX_ERR_ARG, "epx_group_check: group is NULL");
+    epx_status_t status = epx_group_alive(group);
+    if (status != EPX_OK || !group->is_open || !epx_group_is_remote(group))
+        return status;
+    for (const struct epx_plan *plan = group->plans; status == EPX_OK && plan != NULL; plan = plan->next)
+        if (plan->base.head.valid == 1)
+            status = epx_route_verdict(group->transport, &plan->base);
+    return status;
 }
 
 void epx_group_abort(epx_group_h group, const char *reason)

@@ -38,8 +38,9 @@ struct epx_plan {
     epx_group_t *group;   /* NULL: the group is closed or recovered */
     epx_allocator_t allocator;
     epx_group_lane_t *lane;
-    int32_t owns_bytes, is_attached;
+    int32_t owns_bytes, owns_report;
     int64_t bytes, handle_bytes;
+    int64_t passes; /* begun since the route */
     epx_pass_t pass;
     char dead_text[320]; /* why the route failed, for calls on the dead plan */
     epx_tally_t folded;
@@ -66,6 +67,10 @@ struct epx_group {
     epx_fabric_t *fabric;
     epx_transport_t *transport;
     epx_group_lane_t *lanes;
+    epx_stream_t
+        control; /* for copies that belong to no caller's stream; NULL where the host reaches the memory */
+    uint64_t routes; /* so far, over all lanes; equal on all ranks */
+    struct epx_report_chunk *reports;
     struct epx_plan *plans;
     atomic_int failed; /* 0 or the sticky status */
     char failed_text[512];
@@ -112,12 +117,42 @@ void epx_group_detach_plans(epx_group_t *group);
  * status. */
 epx_status_t epx_group_note(epx_group_t *group, epx_status_t status);
 
+/* Host bytes of a plan's handle. */
+int64_t epx_plan_handle_bytes(const epx_selection_t *selection);
+
+/* Whether the device has memory of its own, where errors are found later than the call that made them. */
+static inline int epx_group_is_remote(const epx_group_t *group)
+{
+    return !group->selection.device->host_access;
+}
+
+/* EPX_OK while the group is usable, whatever its plans are. */
+epx_status_t epx_group_alive(epx_group_t *group);
+
 /* Keeps the last error's text as the reason why the plan is dead. */
 void epx_plan_died(struct epx_plan *plan);
+
+/* The plan is dead, found in a collective call of it: its pass ends, the lane goes on elsewhere, the text is
+ * kept. Returns status. */
+epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status);
+
+/* Looks at what the device has found of the plan's route by now; an error ends the plan as above. Peers who
+ * may not know are told. */
+epx_status_t epx_plan_look(struct epx_plan *plan, epx_stream_t stream);
 
 /* EPX_OK while the plan and its group can be used, else the error with its text. `call` names the public
  * call. */
 epx_status_t epx_plan_usable(epx_plan_h plan, const char *call);
+
+/* ---- reports.c: memory that host and device see, for the plans of a group ---- */
+
+/* A report with what stands behind it; NULL: no memory. */
+epx_route_report_t *epx_report_take(epx_group_t *group);
+void epx_report_give(epx_group_t *group, epx_route_report_t *report);
+/* Bytes of one, a multiple of 64. */
+int64_t epx_report_bytes(const epx_selection_t *selection);
+/* All of them; no kernel writes to them any more. */
+void epx_report_end(epx_group_t *group);
 
 /* ---- stats.c ---- */
 

@@ -12,10 +12,10 @@
 #include "device/registry.h"
 #include "transport/common.h"
 
+/* context: the group's device, a constant table that outlives every group; NULL before it has been chosen. */
 static void *device_allocate(void *context, size_t bytes, size_t alignment, int device_memory)
 {
-    const epx_group_t *group = context;
-    const epx_device_ops_t *device = group != NULL ? group->selection.device : NULL;
+    const epx_device_ops_t *device = context;
     if (!device_memory || device == NULL)
         device = epx_device_of_host();
     return device->allocate(bytes, alignment);
@@ -23,9 +23,10 @@ static void *device_allocate(void *context, size_t bytes, size_t alignment, int 
 
 static void device_release(void *context, void *memory, size_t bytes, int device_memory)
 {
-    (void)context;
-    (void)device_memory; /* one kind of memory in this build */
-    epx_device_of_host()->release(memory, bytes);
+    const epx_device_ops_t *device = context;
+    if (!device_memory || device == NULL)
+        device = epx_device_of_host();
+    device->release(memory, bytes);
 }
 
 void *epx_group_allocate(const epx_allocator_t *allocator, int64_t bytes, int32_t device_memory)
@@ -108,8 +109,7 @@ void epx_group_keep_config(epx_group_t *group, const epx_group_config_t *checked
     if (checked->allocator != NULL)
         group->allocator = *checked->allocator;
     else
-        group->allocator =
-            (epx_allocator_t){.context = group, .allocate = device_allocate, .release = device_release};
+        group->allocator = (epx_allocator_t){.allocate = device_allocate, .release = device_release};
     group->config.allocator = &group->allocator;
 }
 
@@ -132,9 +132,15 @@ static epx_status_t build_locally(epx_group_t *group)
     if (status != EPX_OK)
         return status;
     const epx_sizes_t *sizes = &group->selection.sizes;
+    if (group->allocator.allocate == device_allocate)
+        group->allocator.context = (void *)(uintptr_t)group->selection.device;
     for (int32_t i = 0; i < config->lanes; i++)
         group->lanes[i].lane = (epx_lane_t){.index = i, .epoch = group->generation << 48};
-    status = take_block(group, &group->state, sizes->state_bytes, 0, "the transport's state");
+    group->routes = 0;
+    if (epx_group_is_remote(group))
+        status = group->selection.device->stream_create(&group->control);
+    if (status == EPX_OK)
+        status = take_block(group, &group->state, sizes->state_bytes, 0, "the transport's state");
     if (status == EPX_OK)
         status = take_block(group, &group->scratch, sizes->scratch_bytes, 1, "scratch");
     if (status == EPX_OK)
@@ -227,6 +233,10 @@ void epx_group_tear_down(epx_group_t *group)
     drop_block(group, &group->batch);
     drop_block(group, &group->scratch);
     drop_block(group, &group->state);
+    epx_report_end(group);
+    if (group->control != NULL)
+        group->selection.device->stream_destroy(group->control);
+    group->control = NULL;
     drop_block(group, &group->tables);
     group->lanes = NULL;
     group->is_open = 0;

@@ -25,11 +25,12 @@ static epx_status_t enter(epx_plan_h plan, int32_t wave, const char *call)
     epx_status_t status = epx_plan_usable(plan, call);
     if (status != EPX_OK)
         return status;
-    const epx_plan_head_t *head = epx_plan_head(&plan->base);
+    const epx_plan_head_t *head = &plan->base.head;
     if (head->valid == 0)
         return epx_fail(EPX_ERR_ARG, "%s: the plan has not been routed", call);
     if (head->valid < 0) {
-        epx_lane_resume(&plan->base);
+        if (plan->base.unsettled)
+            epx_lane_leave(&plan->base);
         return epx_fail((epx_status_t)head->valid, "%s: the plan is dead, route it again: %s", call,
                         plan->dead_text);
     }
@@ -57,6 +58,7 @@ static void begin_pass(epx_plan_h plan, epx_direction_t direction)
 {
     plan->lane->plan = plan;
     plan->pass = (epx_pass_t){.direction = direction};
+    plan->passes++;
 }
 
 static void end_pass(epx_plan_h plan)
@@ -68,10 +70,8 @@ static void end_pass(epx_plan_h plan)
 /* After a transport's error: a dead plan gives its lane up, an ended group is noted. */
 static epx_status_t failed(epx_plan_h plan, epx_status_t status)
 {
-    if (epx_plan_head(&plan->base)->valid < 0) {
-        end_pass(plan);
-        epx_plan_died(plan);
-    }
+    if (plan->base.head.valid < 0)
+        epx_plan_dies(plan, status);
     return epx_group_note(plan->group, status);
 }
 
@@ -80,7 +80,8 @@ static epx_status_t need(const void *pointer, const char *call, const char *name
     return pointer != NULL ? EPX_OK : epx_fail(EPX_ERR_ARG, "%s: %s is NULL", call, name);
 }
 
-static int64_t tokens_of(epx_plan_h plan) { return epx_plan_head(&plan->base)->tokens; }
+/* At most: where T is known to the device alone, pointers must be there. */
+static int64_t tokens_of(epx_plan_h plan) { return plan->base.head.tokens; }
 
 static const epx_shape_t *shape_of(epx_plan_h plan) { return &plan->group->selection.shape; }
 
@@ -137,6 +138,8 @@ epx_status_t epx_dispatch_start(epx_plan_h plan, int32_t wave, const void *x, co
         status = check_batch(plan, batch, "epx_dispatch");
     if (status == EPX_OK)
         status = order_dispatch_start(plan, wave);
+    if (status == EPX_OK && plan->pass.direction == PASS_NONE)
+        status = epx_plan_look(plan, stream);
     if (status != EPX_OK)
         return status;
     if (plan->pass.direction == PASS_NONE)
@@ -248,10 +251,13 @@ epx_status_t epx_combine_backward_start(epx_plan_h plan, int32_t wave, const voi
         status = need(dout, "epx_combine_backward", "dout");
     if (status == EPX_OK)
         status = order_combine_backward_start(plan, wave);
+    if (status == EPX_OK && plan->pass.direction == PASS_NONE)
+        status = epx_plan_look(plan, stream);
     if (status != EPX_OK)
         return status;
     epx_plan_h on_lane = plan->lane->plan;
     epx_pass_t before = plan->pass;
+    int64_t passes = plan->passes;
     if (plan->pass.direction == PASS_NONE)
         begin_pass(plan, PASS_BACKWARD);
     plan->pass.direction = PASS_BACKWARD;
@@ -262,6 +268,7 @@ epx_status_t epx_combine_backward_start(epx_plan_h plan, int32_t wave, const voi
         EPX_ERR_ARG) { /* the transport says that it is too early (pooled_wave): nothing has changed */
         plan->lane->plan = on_lane;
         plan->pass = before;
+        plan->passes = passes;
     }
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }

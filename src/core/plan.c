@@ -2,13 +2,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/fail.h"
 #include "base/structs.h"
 #include "core/group.h"
 #include "transport/common.h"
-
-static epx_plan_head_t *head_of(epx_plan_h plan) { return epx_plan_head(&plan->base); }
 
 static const epx_shape_t *shape_of(epx_plan_h plan) { return &plan->group->selection.shape; }
 
@@ -22,13 +21,45 @@ size_t epx_plan_bytes(epx_group_h group)
     return group != NULL && group->is_open ? (size_t)group->selection.sizes.plan_bytes : 0;
 }
 
+/* Where the parts of a handle's block are: the struct, the transport's state, the report where the host
+ * reaches the device's memory. */
+static int64_t report_offset(const epx_selection_t *selection)
+{
+    return epx_round_up((int64_t)sizeof(struct epx_plan) + selection->sizes.plan_state_bytes, 64);
+}
+
+int64_t epx_plan_handle_bytes(const epx_selection_t *selection)
+{
+    return report_offset(selection) + (selection->device->host_access ? epx_report_bytes(selection) : 0);
+}
+
+/* What of a plan the device writes for the host. */
+static epx_route_report_t *report_of(epx_group_t *group, epx_plan_h plan)
+{
+    if (!epx_group_is_remote(group))
+        return (epx_route_report_t *)(void *)((char *)plan + report_offset(&group->selection));
+    epx_route_report_t *report = epx_report_take(group);
+    plan->owns_report = report != NULL;
+    return report;
+}
+
+static void free_plan(epx_plan_h plan)
+{
+    epx_allocator_t allocator = plan->allocator;
+    if (plan->owns_report && plan->group != NULL)
+        epx_report_give(plan->group, plan->base.report);
+    if (plan->owns_bytes && plan->base.bytes != NULL)
+        allocator.release(allocator.context, plan->base.bytes, (size_t)plan->bytes, 1);
+    allocator.release(allocator.context, plan, (size_t)plan->handle_bytes, 0);
+}
+
 /* The common part of create and attach; room: where the caller wants the handle. */
 static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, const char *call,
                               const void *room, epx_plan_h *plan_p)
 {
     if (group == NULL || room == NULL)
         return epx_fail(EPX_ERR_ARG, "%s: group and plan_p must be there", call);
-    epx_status_t status = epx_group_check(group);
+    epx_status_t status = epx_group_alive(group);
     if (status != EPX_OK)
         return status;
     if (lane < 0 || lane >= group->config.lanes)
@@ -38,7 +69,7 @@ static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, con
         return epx_fail(EPX_ERR_ARG, "%s: the memory of a plan must be aligned to %d bytes", call,
                         EPX_AREA_ALIGN);
     const epx_sizes_t *sizes = &group->selection.sizes;
-    int64_t handle_bytes = (int64_t)sizeof(struct epx_plan) + sizes->plan_state_bytes;
+    int64_t handle_bytes = epx_plan_handle_bytes(&group->selection);
     epx_plan_h plan = epx_group_allocate(&group->allocator, handle_bytes, 0);
     if (plan == NULL)
         return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for the plan's handle of %" PRId64 " bytes", call,
@@ -57,10 +88,12 @@ static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, con
                                    .wait_peer = -1};
     if (memory == NULL)
         plan->base.bytes = epx_group_allocate(&group->allocator, plan->bytes, 1);
-    if (plan->base.bytes == NULL) {
-        group->allocator.release(group->allocator.context, plan, (size_t)handle_bytes, 0);
-        return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for the plan's %" PRId64 " bytes", call,
-                        sizes->plan_bytes);
+    plan->base.report = report_of(group, plan);
+    if (plan->base.bytes == NULL || plan->base.report == NULL) {
+        status =
+            epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for the plan's %" PRId64 " bytes", call, plan->bytes);
+        free_plan(plan);
+        return status;
     }
     plan->next = group->plans;
     plan->link = &group->plans;
@@ -77,36 +110,52 @@ epx_status_t epx_plan_create(epx_group_h group, int32_t lane, void *memory, epx_
     epx_status_t status = make_plan(group, lane, memory, "epx_plan_create", plan_p, &plan);
     if (status != EPX_OK)
         return status;
-    *head_of(plan) =
+    plan->base.head =
         (epx_plan_head_t){.magic = EPX_PLAN_MAGIC, .abi = EPX_ABI, .signature = signature_of(group)};
+    status = epx_head_write(group->transport, &plan->base, 1, group->control);
+    if (status == EPX_OK)
+        status = group->selection.device->synchronize(group->control);
+    if (status != EPX_OK) {
+        epx_plan_destroy(&plan);
+        return status;
+    }
     *plan_p = plan;
+    return EPX_OK;
+}
+
+static epx_status_t check_bytes(const epx_group_t *group, const epx_plan_head_t *head)
+{
+    if (head->magic != EPX_PLAN_MAGIC || head->abi != EPX_ABI)
+        return epx_fail(EPX_ERR_ARG, "epx_plan_attach: the memory holds no plan of this library");
+    if (head->signature != signature_of(group))
+        return epx_fail(
+            EPX_ERR_ARG,
+            "epx_plan_attach: the plan was routed by a group of another shape, rank or transport");
+    if (head->valid != 1)
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_plan_attach: the plan in this memory has not been routed well; route it again");
     return EPX_OK;
 }
 
 epx_status_t epx_plan_attach(epx_group_h group, int32_t lane, void *memory, epx_plan_h *plan_p)
 {
     epx_plan_h plan;
+    epx_plan_head_t head;
     if (memory == NULL)
         return epx_fail(EPX_ERR_ARG, "epx_plan_attach: memory is NULL; give the bytes of a routed plan");
     epx_status_t status = make_plan(group, lane, memory, "epx_plan_attach", plan_p, &plan);
     if (status != EPX_OK)
         return status;
-    const epx_plan_head_t *head = head_of(plan);
-    if (head->magic != EPX_PLAN_MAGIC || head->abi != EPX_ABI)
-        status = epx_fail(EPX_ERR_ARG, "epx_plan_attach: the memory holds no plan of this library");
-    else if (head->signature != signature_of(group))
-        status =
-            epx_fail(EPX_ERR_ARG,
-                     "epx_plan_attach: the plan was routed by a group of another shape, rank or transport");
-    else if (head->valid != 1)
-        status = epx_fail(
-            EPX_ERR_ARG, "epx_plan_attach: the plan in this memory has not been routed well; route it again");
+    status = epx_fetch(group->transport, &head, memory, sizeof(head), group->control);
+    if (status == EPX_OK)
+        status = check_bytes(group, &head);
     if (status != EPX_OK) {
         epx_plan_destroy(&plan);
         return status;
     }
-    plan->base.waves = head->waves;
-    plan->is_attached = 1;
+    plan->base.head = head;
+    plan->base.waves = head.waves;
+    plan->base.attached = 1;
     *plan_p = plan;
     return EPX_OK;
 }
@@ -118,6 +167,13 @@ static void leave_lane(epx_plan_h plan)
     plan->pass = (epx_pass_t){0};
 }
 
+/* What a plan has counted goes to the group's sums before it is lost. */
+static void fold(epx_plan_h plan)
+{
+    epx_tally_fold(plan);
+    plan->group->sent_bytes_closed_plans += plan->base.sent_bytes;
+}
+
 void epx_plan_destroy(epx_plan_h *plan_p)
 {
     if (plan_p == NULL || *plan_p == NULL)
@@ -125,32 +181,29 @@ void epx_plan_destroy(epx_plan_h *plan_p)
     epx_plan_h plan = *plan_p;
     *plan_p = NULL;
     if (plan->group != NULL) {
+        const epx_plan_head_t *head = &plan->base.head;
         /* In the middle of a pass, or routed and never used: peers may be elsewhere. They meet before the
          * lane's next route. */
-        if (plan->lane->plan == plan ||
-            (head_of(plan)->valid != 0 && !head_of(plan)->confirmed && !plan->is_attached))
+        if (plan->lane->plan == plan || (head->valid != 0 && !head->confirmed && !plan->base.attached))
             plan->lane->abandoned = 1;
-        epx_lane_resume(&plan->base);
+        if (plan->base.unsettled)
+            epx_lane_leave(&plan->base);
         leave_lane(plan);
-        epx_tally_fold(plan);
-        plan->group->sent_bytes_closed_plans += plan->base.sent_bytes;
+        fold(plan);
         *plan->link = plan->next;
         if (plan->next != NULL)
             plan->next->link = plan->link;
     }
-    epx_allocator_t allocator = plan->allocator;
-    if (plan->owns_bytes)
-        allocator.release(allocator.context, plan->base.bytes, (size_t)plan->bytes, 1);
-    allocator.release(allocator.context, plan, (size_t)plan->handle_bytes, 0);
+    free_plan(plan);
 }
 
 void epx_group_detach_plans(epx_group_t *group)
 {
     for (epx_plan_h plan = group->plans; plan != NULL; plan = plan->next) {
-        epx_tally_fold(plan);
-        group->sent_bytes_closed_plans += plan->base.sent_bytes;
+        fold(plan);
         plan->group = NULL;
         plan->lane = NULL;
+        plan->base.report = NULL;
         plan->pass = (epx_pass_t){0};
     }
     group->plans = NULL;
@@ -179,7 +232,7 @@ epx_status_t epx_plan_usable(epx_plan_h plan, const char *call)
                         "%s: the group has ended (%s: %s); epx_group_recover makes it usable", call,
                         epx_status_name((epx_status_t)failed), group->failed_text);
     if (group->fabric->ops->aborted(group->fabric, NULL) >= 0)
-        return epx_group_note(group, epx_group_check(group));
+        return epx_group_note(group, epx_group_alive(group));
     return EPX_OK;
 }
 
@@ -190,6 +243,28 @@ void epx_plan_died(struct epx_plan *plan)
     snprintf(plan->dead_text, sizeof(plan->dead_text), "%.319s", epx_last_error());
 }
 
+epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status)
+{
+    plan->base.head.valid = status;
+    leave_lane(plan);
+    epx_plan_died(plan);
+    epx_lane_leave(&plan->base);
+    return status;
+}
+
+epx_status_t epx_plan_look(struct epx_plan *plan, epx_stream_t stream)
+{
+    epx_transport_t *transport = plan->group->transport;
+    int words = plan->group->selection.sizes.failure_channels > 0 && !plan->base.head.confirmed;
+    epx_status_t status =
+        epx_group_is_remote(plan->group) ? epx_route_verdict(transport, &plan->base) : EPX_OK;
+    if (status == EPX_OK)
+        return EPX_OK;
+    if (words && status != EPX_ERR_PEER)
+        epx_route_post_failure(transport, &plan->base, stream);
+    return epx_plan_dies(plan, status);
+}
+
 /* What the library itself can see to be wrong with a routing; the peers are told of it like of a bad id. */
 static epx_status_t check_routing(epx_plan_h plan, const epx_routing_t *routing, epx_routing_t *copy_p)
 {
@@ -197,8 +272,10 @@ static epx_status_t check_routing(epx_plan_h plan, const epx_routing_t *routing,
     if (routing == NULL || !epx_struct_fits(routing, routing->size, sizeof(epx_routing_t)))
         return epx_fail(EPX_ERR_ARG, "epx_plan_route: begin the routing with EPX_ROUTING_INIT");
     *copy_p = *routing;
-    if (copy_p->tokens_device != NULL)
-        copy_p->tokens = *copy_p->tokens_device; /* host device */
+    if (copy_p->tokens_device != NULL && epx_group_is_remote(plan->group))
+        copy_p->tokens = shape->tokens_max; /* at most: the device looks at T when it reads it */
+    else if (copy_p->tokens_device != NULL)
+        copy_p->tokens = *copy_p->tokens_device;
     if (copy_p->tokens < 0 || copy_p->tokens > shape->tokens_max)
         return epx_fail(EPX_ERR_ARG,
                         "epx_plan_route: rank %d has %" PRId64 " tokens; the group was opened for 0 to %d",
@@ -224,7 +301,8 @@ static epx_status_t meet_on_lane(epx_plan_h plan, epx_stream_t stream)
     epx_group_t *group = plan->group;
     uint64_t mine = plan->base.lane->epoch;
     uint64_t *all = (uint64_t *)group->tables.memory; /* the cards' room, idle since the group opened */
-    epx_status_t status = epx_route_exchange(group->transport, &plan->base, &mine, all, sizeof(mine), stream);
+    epx_status_t status =
+        epx_route_exchange_on_host(group->transport, &plan->base, &mine, all, sizeof(mine), stream);
     if (status != EPX_OK)
         return epx_group_note(group, status);
     for (int32_t r = 0; r < group->ranks; r++)
@@ -234,86 +312,148 @@ static epx_status_t meet_on_lane(epx_plan_h plan, epx_stream_t stream)
     return EPX_OK;
 }
 
+/*
+ * An error that the device found in the last route, and that no call has returned yet, must not be lost:
+ * passes have been made with it. All ranks have made them, so all come here and wait for their own device (it
+ * has come past that route long ago, unless the host is a whole pass ahead) and all of them return the error.
+ */
+static epx_status_t settle_last_route(epx_plan_h plan, epx_stream_t stream)
+{
+    epx_group_t *group = plan->group;
+    int tells = !plan->base.attached || group->selection.sizes.learns;
+    if (!epx_group_is_remote(group) || plan->base.head.valid != 1 || plan->passes == 0)
+        return EPX_OK;
+    int64_t deadline = epx_clock_ns() + group->selection.shape.timeout_ms * 1000000;
+    for (int32_t spin = 0; tells && !epx_route_is_told(&plan->base); spin++) {
+        if (group->fabric->ops->aborted(group->fabric, NULL) >= 0)
+            return epx_group_note(group, epx_group_alive(group));
+        if (epx_clock_ns() > deadline)
+            return epx_group_note(group,
+                                  epx_fail(EPX_ERR_TIMEOUT,
+                                           "%s: rank %d: the device has not decided the plan's last route "
+                                           "within %" PRId64 " ms; is its stream stuck?",
+                                           group->name, group->rank, group->selection.shape.timeout_ms));
+        if (spin > 100)
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+    return epx_plan_look(plan, stream);
+}
+
+/* Everything of the last routing ends, here and in the lane. */
+static epx_status_t end_last_route(epx_plan_h plan, epx_stream_t stream)
+{
+    if (plan->base.unsettled)
+        epx_lane_leave(&plan->base);
+    leave_lane(plan);
+    if (plan->lane->abandoned) {
+        epx_status_t status = meet_on_lane(plan, stream);
+        if (status != EPX_OK)
+            return status;
+    }
+    fold(plan);
+    plan->folded = (epx_tally_t){0};
+    plan->passes = 0;
+    plan->base.sent_bytes = plan->base.received_bytes = plan->base.sent_meta_bytes =
+        plan->base.received_meta_bytes = 0;
+    plan->base.wait_ns = plan->base.wait_longest_ns = 0;
+    plan->base.wait_peer = -1;
+    plan->base.attached = 0;
+    return EPX_OK;
+}
+
+/* The head of a route that is being made. */
+static void begin_head(epx_plan_h plan)
+{
+    const epx_sizes_t *sizes = &plan->group->selection.sizes;
+    plan->base.head = (epx_plan_head_t){.magic = EPX_PLAN_MAGIC,
+                                        .abi = EPX_ABI,
+                                        .signature = signature_of(plan->group),
+                                        .waves = sizes->waves,
+                                        .route = ++plan->group->routes,
+                                        .confirmed = !sizes->learns,
+                                        .learned = !sizes->learns};
+}
+
+/* The bytes and the handle of a plan whose route has failed here. */
+static epx_status_t route_failed(epx_plan_h plan, epx_status_t status, const char *text, epx_stream_t stream)
+{
+    plan->base.head.valid = (int32_t)status;
+    plan->base.head.tokens = 0;
+    epx_head_write(plan->group->transport, &plan->base, 0, stream);
+    epx_fail(status, "%s", text);
+    epx_plan_died(plan);
+    return status;
+}
+
 epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_stream_t stream)
 {
     epx_status_t status = epx_plan_usable(plan, "epx_plan_route");
     if (status != EPX_OK)
         return status;
-    if (plan->lane->plan == plan && head_of(plan)->valid == 1)
+    if (plan->lane->plan == plan && plan->base.head.valid == 1)
         return epx_fail(EPX_ERR_ARG,
                         "epx_plan_route: a pass of this plan is in flight; finish its waves first");
-    epx_lane_resume(&plan->base);
-    leave_lane(plan);
-    if (plan->lane->abandoned) {
-        status = meet_on_lane(plan, stream);
-        if (status != EPX_OK)
-            return status;
-    }
-    epx_tally_fold(plan);
-    plan->group->sent_bytes_closed_plans += plan->base.sent_bytes;
-    plan->folded = (epx_tally_t){0};
-    plan->base.sent_bytes = plan->base.received_bytes = plan->base.sent_meta_bytes =
-        plan->base.received_meta_bytes = 0;
-    plan->base.wait_ns = plan->base.wait_longest_ns = 0;
-    plan->base.wait_peer = -1;
-    plan->is_attached = 0;
-    epx_routing_t checked = EPX_ROUTING_INIT;
-    epx_status_t bad = check_routing(plan, routing, &checked);
+    status = settle_last_route(plan, stream);
+    if (status == EPX_OK)
+        status = end_last_route(plan, stream);
+    if (status != EPX_OK)
+        return status;
     epx_transport_t *transport = plan->group->transport;
-    epx_plan_head_t *head = head_of(plan);
-    head->valid = 0;
-    head->confirmed = 0;
-    head->learned = 0;
+    epx_routing_t checked = EPX_ROUTING_INIT;
+    begin_head(plan);
+    epx_status_t bad = check_routing(plan, routing, &checked);
+    plan->base.head.tokens = bad == EPX_OK ? checked.tokens : 0;
+    status = epx_head_write(transport, &plan->base, 1, stream);
+    if (bad == EPX_OK)
+        bad = status;
     char text[512];
     snprintf(text, sizeof(text), "%.511s", bad != EPX_OK ? epx_last_error() : "");
     status = transport->ops->route(transport, &plan->base, &checked, bad, stream);
-    if (bad != EPX_OK) {
-        /* The transport has told the peers; the text is still the one of the slip. */
-        if (head->valid >= 0)
-            head->valid = (int32_t)bad;
-        epx_fail(bad, "%s", text);
-        epx_plan_died(plan);
-        return bad;
-    }
+    if (bad != EPX_OK) /* the transport has told the peers; the text is still the one of the slip */
+        return route_failed(plan, bad, text, stream);
     if (status != EPX_OK) {
-        if (head->valid >= 0)
-            head->valid = (int32_t)status;
-        epx_plan_died(plan);
-        return epx_group_note(plan->group, status);
+        snprintf(text, sizeof(text), "%.511s", epx_last_error());
+        return epx_group_note(plan->group, route_failed(plan, status, text, stream));
     }
-    head->magic = EPX_PLAN_MAGIC;
-    head->abi = EPX_ABI;
-    head->signature = signature_of(plan->group);
-    head->waves = plan->base.waves;
-    head->tokens = checked.tokens;
-    head->valid = 1;
-    return EPX_OK;
+    plan->base.head.valid = 1;
+    plan->base.head.waves = plan->base.waves;
+    /* Elsewhere the kernels that decide have written it. */
+    return epx_group_is_remote(plan->group) ? EPX_OK : epx_head_write(transport, &plan->base, 0, stream);
 }
 
 epx_status_t epx_plan_stats(epx_plan_h plan, epx_plan_stats_t *stats_p, epx_stream_t stream)
 {
-    (void)stream;
+    epx_plan_head_t head = {0};
     if (plan == NULL || stats_p == NULL || !epx_struct_fits(stats_p, stats_p->size, sizeof(epx_plan_stats_t)))
         return epx_fail(EPX_ERR_ARG,
                         "epx_plan_stats: plan must be there, the answer begun with EPX_PLAN_STATS_INIT");
-    const epx_plan_head_t *head = head_of(plan);
-    if (head->valid != 1)
+    if (plan->group == NULL)
+        return epx_fail(EPX_ERR_ABORTED,
+                        "epx_plan_stats: the plan's group was closed or recovered; create the plan again");
+    if (plan->base.head.valid != 1)
         return epx_fail(EPX_ERR_ARG, "epx_plan_stats: the plan has no good route to count");
+    epx_transport_t *transport = plan->group->transport;
+    epx_status_t status = epx_fetch(transport, &head, plan->base.bytes, sizeof(head), stream);
+    if (status == EPX_OK && epx_group_is_remote(plan->group))
+        status = epx_route_verdict(transport, &plan->base);
+    if (status != EPX_OK)
+        return status;
+    transport->ops->account(transport, &plan->base);
     *stats_p = (epx_plan_stats_t){
         .size = stats_p->size,
-        .routed = head->routed,
-        .skipped = head->skipped,
-        .kept = head->kept,
-        .spilled = head->spilled,
-        .dropped_sender = head->dropped_sender,
-        .dropped_receiver = head->dropped_receiver,
+        .routed = head.routed,
+        .skipped = head.skipped,
+        .kept = head.kept,
+        .spilled = head.spilled,
+        .dropped_sender = head.dropped_sender,
+        .dropped_receiver = head.dropped_receiver,
         .sent_bytes = plan->base.sent_bytes,
         .received_bytes = plan->base.received_bytes,
         .sent_meta_bytes = plan->base.sent_meta_bytes,
         .received_meta_bytes = plan->base.received_meta_bytes,
         .wait_ns = plan->base.wait_ns,
         .wait_peer = plan->base.wait_peer,
-        .tokens = head->tokens,
+        .tokens = head.tokens,
     };
     return EPX_OK;
 }

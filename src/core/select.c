@@ -112,7 +112,7 @@ static epx_status_t judge_transport(const judging_t *judging, const epx_transpor
         snprintf(judged->reason, sizeof(judged->reason), "%s", epx_last_error());
         return status;
     }
-    judged->score = ops->probe(shape, selection->fabric->caps, judged->reason, sizeof(judged->reason));
+    judged->score = ops->probe(shape, selection->caps, judged->reason, sizeof(judged->reason));
     return EPX_OK;
 }
 
@@ -189,11 +189,14 @@ epx_status_t epx_select(const epx_group_config_t *config, int32_t rank, int32_t 
     if (status == EPX_OK)
         status = choose_fabric(&settings, &reasons, selection_p);
     if (status == EPX_OK)
+        selection_p->caps =
+            selection_p->fabric->caps | (selection_p->device->host_access ? EPX_FABRIC_HOST_ACCESS : 0);
+    if (status == EPX_OK)
         status = choose_transport(&judging, settings.transport, &reasons, selection_p);
     /* Now a plug-in's name is known: it may be a prefix too. */
     epx_config_warn_unknown(selection_p->transport != NULL ? selection_p->transport->name : NULL);
     if (status != EPX_OK)
         return status;
-    return selection_p->transport->query(&selection_p->shape, selection_p->fabric->caps, epx_services(),
+    return selection_p->transport->query(&selection_p->shape, selection_p->caps, epx_services(),
                                          &selection_p->sizes);
 }

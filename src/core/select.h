@@ -11,6 +11,7 @@ typedef struct epx_selection {
     const epx_device_ops_t *device;
     const epx_fabric_ops_t *fabric;
     const epx_transport_ops_t *transport;
+    uint32_t caps; /* of fabric and device, as transports are told */
     char why_device[EPX_WHY_BYTES], why_fabric[EPX_WHY_BYTES], why_transport[EPX_WHY_BYTES];
     epx_settings_t settings;
     epx_shape_t shape;

@@ -12,22 +12,40 @@
 /* The counters are int64 throughout, so that sums and differences are loops. */
 enum { TALLY_COUNTERS = sizeof(epx_tally_t) / sizeof(int64_t) };
 
-static epx_tally_t tally_of(const struct epx_plan *plan)
+/* The counts of a plan's route. They are in its bytes; where the host cannot look there, they are what the
+ * device has told by now. */
+static void add_counts(const struct epx_plan *plan, epx_tally_t *tally)
 {
-    const epx_plan_head_t *head = epx_plan_head(&plan->base);
+    const epx_route_report_t *report = plan->base.report;
+    if (!epx_group_is_remote(plan->group)) {
+        const epx_plan_head_t *head = epx_plan_head(&plan->base);
+        tally->routed = head->routed;
+        tally->skipped = head->skipped;
+        tally->kept = head->kept;
+        tally->spilled = head->spilled;
+        tally->dropped_sender = head->dropped_sender;
+        tally->dropped_receiver = head->dropped_receiver;
+    } else if (epx_route_is_told(&plan->base)) {
+        tally->routed = report->routed;
+        tally->skipped = report->skipped;
+        tally->kept = report->kept;
+        tally->spilled = report->spilled;
+        tally->dropped_sender = report->dropped_sender;
+        tally->dropped_receiver = report->dropped_receiver;
+    }
+}
+
+static epx_tally_t tally_of(struct epx_plan *plan)
+{
+    epx_transport_t *transport = plan->group->transport;
+    transport->ops->account(transport, &plan->base);
     epx_tally_t tally = {.sent_bytes = plan->base.sent_bytes,
                          .received_bytes = plan->base.received_bytes,
                          .sent_meta_bytes = plan->base.sent_meta_bytes,
                          .received_meta_bytes = plan->base.received_meta_bytes,
                          .wait_ns = plan->base.wait_ns};
-    if (head->valid == 1 && !plan->is_attached) {
-        tally.routed = head->routed;
-        tally.skipped = head->skipped;
-        tally.kept = head->kept;
-        tally.spilled = head->spilled;
-        tally.dropped_sender = head->dropped_sender;
-        tally.dropped_receiver = head->dropped_receiver;
-    }
+    if (plan->base.head.valid == 1 && !plan->base.attached)
+        add_counts(plan, &tally);
     return tally;
 }
 

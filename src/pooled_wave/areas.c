@@ -80,6 +80,5 @@ epx_pooled_tables_t epx_pooled_tables(epx_pooled_t *pooled)
                                  .before = base + shape->ranks + 1,
                                  .out = runs,
                                  .back = runs + shape->ranks,
-                                 .block = runs + 2 * (int64_t)shape->ranks,
-                                 .routes = (int64_t *)(runs + 3 * (int64_t)shape->ranks)};
+                                 .block = runs + 2 * (int64_t)shape->ranks};
 }

@@ -5,7 +5,7 @@ epx_status_t epx_pooled_combine_backward_start(epx_transport_t *transport, epx_p
                                                int32_t wave, const void *dout, epx_stream_t stream)
 {
     const epx_transport_env_t *env = &transport->env;
-    if (!epx_plan_head(plan)->learned)
+    if (!plan->head.learned)
         return env->services->fail(
             EPX_ERR_ARG,
             "%s: rank %d: combine_backward before the plan's first forward pass was complete, or over "

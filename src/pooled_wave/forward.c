@@ -7,10 +7,7 @@ epx_status_t epx_pooled_dispatch_start(epx_transport_t *transport, epx_plan_base
                                        const void *x, const epx_batch_t *batch, epx_stream_t stream)
 {
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_DISPATCH, wave, stream);
-    epx_pooled_state_t *state = epx_pooled_state(plan);
     epx_pooled_begin(&w);
-    if (state->first_start == 0 && !epx_plan_head(plan)->confirmed)
-        state->first_start = w.epoch;
     return epx_pooled_send_out(&w, x, batch != NULL ? batch->aux : NULL);
 }
 
@@ -38,7 +35,7 @@ epx_status_t epx_pooled_dispatch_finish(epx_transport_t *transport, epx_plan_bas
                                         epx_batch_t *batch, epx_stream_t stream)
 {
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_DISPATCH, wave, stream);
-    int count = !epx_plan_head(plan)->learned;
+    int count = !plan->head.learned;
     epx_status_t status = epx_pooled_wait(&w, 1);
     if (status == EPX_OK && count && wave == 0)
         status = begin_counting(&w);
@@ -78,7 +75,7 @@ static epx_status_t learn(const epx_pooled_wave_t *w, const uint8_t *kept)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
     const epx_pooled_map_t *map = &w->pooled->map;
-    epx_plan_head_t *head = epx_plan_head(w->plan);
+    epx_plan_head_t *head = &w->plan->head;
     int32_t waves = w->pooled->dims.extra_wave ? w->plan->waves : env->shape->waves;
     epx_status_t status = EPX_OK;
     if (head->learned)
@@ -87,7 +84,7 @@ static epx_status_t learn(const epx_pooled_wave_t *w, const uint8_t *kept)
         status = env->device->copy((uint8_t *)epx_pooled_plan(w->plan, map->plan_kept) + w->lo, kept,
                                    (size_t)w->pooled->dims.home_rows, w->stream);
     if (status == EPX_OK && w->wave == waves - 1)
-        head->learned = 1;
+        status = epx_head_mark(&w->pooled->transport, w->plan, &head->learned, w->stream);
     return status;
 }
 

@@ -5,11 +5,10 @@ epx_status_t epx_pooled_receive(const epx_pooled_wave_t *w, int count)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
     const epx_pooled_map_t *map = &w->pooled->map;
-    epx_plan_head_t *head = epx_plan_head(w->plan);
     int32_t lane = w->plan->lane->index;
     epx_k_pooled_gate2_t args = {.layout = &w->pooled->layout,
                                  .headers = epx_pooled_incoming(w, map->side[w->side].header),
-                                 .stamp = (uint32_t)w->epoch,
+                                 .stamp = epx_pooled_stamp(w->epoch),
                                  .tag = epx_pooled_lane(w->pooled, lane, map->tags),
                                  .pointer = epx_pooled_lane(w->pooled, lane, map->pointers),
                                  .to = epx_pooled_side(w, map->to),
@@ -17,8 +16,8 @@ epx_status_t epx_pooled_receive(const epx_pooled_wave_t *w, int count)
                                  .kept = epx_pooled_side(w, map->kept),
                                  .start = epx_pooled_side(w, map->start),
                                  .count = epx_pooled_side(w, map->count),
-                                 .kept_total = count ? &head->kept : NULL,
-                                 .dropped_total = count ? &head->dropped_receiver : NULL,
+                                 .counts = count,
+                                 .verdict = epx_route_for_kernels(w->plan),
                                  .bad = epx_pooled_lane(w->pooled, lane, map->bad)};
     epx_status_t status = env->kernels->pooled_gate2(&args, w->stream);
     if (status == EPX_OK)

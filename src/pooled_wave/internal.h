@@ -24,17 +24,6 @@
 #include "pooled_wave/pooled_wave.h"
 #include "transport/common.h"
 
-/* A failed route moves its lane's epoch on by so much, so that no wait of the failed routing can be met
- * afterwards. */
-#define EPX_POOLED_JUMP 65536u
-
-/*
- * Failure words of a lane: its n-th route has row n mod this. One row would not do: a plan that was routed
- * well and is still to be dispatched must neither take a later failure for its own, nor miss its own behind a
- * later one.
- */
-#define EPX_POOLED_FAILURE_ROWS 32
-
 /* Numbers that follow from the shape; equal on all ranks. */
 typedef struct epx_pooled_dims {
     int64_t home_rows,
@@ -67,28 +56,19 @@ typedef struct epx_pooled_map {
     int64_t owner, local, first, expert, base, before, out_runs, back_runs, block_runs, zeros;
     /* scratch per lane, from the lane's begin */
     int64_t lane_begin, lane_bytes;
-    int64_t list, headers, tags, pointers, bad, counts, gate, slot, remaining, move, place, acc, note, sums,
-        check_start, check_count;
+    int64_t list, headers, tags, pointers, bad, notice, counts, gate, slot, remaining, move, place, acc, note,
+        sums, check_start, check_count;
     /* scratch per (lane, slot, side), from its begin */
     int64_t side_begin, side_bytes;
     int64_t to, from, kept, start, count, weight, dots;
     int64_t segment_bytes, scratch_bytes, batch_bytes;
     /* plan */
-    int64_t plan_own, plan_valid, plan_weights, plan_expert, plan_place, plan_kept, plan_counts, plan_bytes;
+    int64_t plan_valid, plan_weights, plan_expert, plan_place, plan_kept, plan_counts, plan_bytes;
 } epx_pooled_map_t;
 
-/* Behind the head in a plan's bytes. */
-typedef struct epx_pooled_own {
-    int32_t route_lane;
-    int32_t failure_row; /* the words that the first dispatch watches */
-} epx_pooled_own_t;
-
-/* A plan's handle part; zeroed at creation. */
+/* A plan's handle part: [EPX_MOVES][depth] epochs of the starts. */
 typedef struct epx_pooled_state {
-    uint64_t open_route;  /* epoch of this handle's last route while nobody knows yet whether it was good
-                             everywhere; 0: known */
-    uint64_t first_start; /* epoch of the dispatch start that came first behind it; 0: none yet */
-    uint64_t epoch[];     /* [EPX_MOVES][depth] of the starts */
+    uint64_t epoch[1];
 } epx_pooled_state_t;
 
 typedef struct epx_pooled {
@@ -98,14 +78,13 @@ typedef struct epx_pooled {
     epx_pooled_map_t map;
     epx_k_pooled_layout_t layout;
     int64_t remote_out, remote_in; /* rows of slabs to and from other ranks */
-    int64_t host_tables[]; /* base [S + 1], before [N] as int32; three tables of S runs; routes [lanes] */
+    int64_t host_tables[];         /* base [S + 1], before [N] as int32; three tables of S runs */
 } epx_pooled_t;
 
 /* The tables in host_tables. */
 typedef struct epx_pooled_tables {
     int32_t *base, *before;
     epx_run_t *out, *back, *block;
-    int64_t *routes; /* [lanes] so far, failed ones included: equal on all ranks */
 } epx_pooled_tables_t;
 
 /* A wave as the moves see it. */
@@ -148,6 +127,9 @@ uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *pl
                            int32_t wave);
 
 /* ---- moves.c, out.c, in.c, home.c: what the four moves share ---- */
+
+/* What headers and notes of a move carry, so that those of another are seen. */
+static inline uint32_t epx_pooled_stamp(uint64_t epoch) { return (uint32_t)(epoch ^ epoch >> 32); }
 
 /* A wave's view without its places. */
 epx_pooled_wave_t epx_pooled_view(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move,
@@ -198,9 +180,6 @@ epx_status_t epx_pooled_check_home(const epx_pooled_wave_t *w, const uint8_t *ke
 /* ---- route.c, forward.c, backward.c ---- */
 epx_status_t epx_pooled_route(epx_transport_t *transport, epx_plan_base_t *plan, const epx_routing_t *routing,
                               epx_status_t publish, epx_stream_t stream);
-/* A wait has seen that a peer's route failed: the plan is dead here too, and the lane goes on where it does
- * everywhere. */
-void epx_pooled_died(const epx_pooled_wave_t *w, epx_status_t status);
 
 epx_status_t epx_pooled_dispatch_start(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *x,
                                        const epx_batch_t *batch, epx_stream_t);

@@ -193,6 +193,7 @@ static void map_lane(const epx_shape_t *shape, const epx_pooled_dims_t *dims, ep
     map->tags = epx_take_area(&end, dims->slab_rows * shape->ranks * word);
     map->pointers = epx_take_area(&end, 2 * n * (int64_t)sizeof(void *));
     map->bad = epx_take_area(&end, 2 * (int64_t)sizeof(int64_t));
+    map->notice = epx_take_area(&end, sizeof(epx_route_notice_t));
     map->counts = epx_take_area(&end, table * word);
     map->gate = take_if(!dims->extra_wave, &end, n * (int64_t)sizeof(int64_t));
     map->slot = take_if(!dims->extra_wave, &end, dims->assignments * word);
@@ -222,7 +223,6 @@ static void map_plan(const epx_shape_t *shape, const epx_pooled_dims_t *dims, ep
 {
     int64_t end = 0, word = sizeof(int32_t);
     epx_take_area(&end, sizeof(epx_plan_head_t));
-    map->plan_own = epx_take_area(&end, sizeof(epx_pooled_own_t));
     map->plan_valid = epx_take_area(&end, shape->splits * (int64_t)sizeof(int64_t));
     map->plan_weights = epx_take_area(&end, dims->assignments * (int64_t)sizeof(float));
     map->plan_expert = epx_take_area(&end, dims->assignments * word);
@@ -281,15 +281,15 @@ epx_status_t epx_pooled_query(const epx_shape_t *asked, uint32_t caps, const epx
         .scratch_bytes = map.scratch_bytes,
         .batch_bytes = map.batch_bytes,
         .state_bytes = (int64_t)sizeof(epx_pooled_t) + epx_round_up(tables, 8) +
-                       3 * shape->ranks * (int64_t)sizeof(epx_run_t) +
-                       shape->lanes * (int64_t)sizeof(int64_t),
+                       3 * shape->ranks * (int64_t)sizeof(epx_run_t),
         .plan_bytes = map.plan_bytes,
         .plan_state_bytes = (int64_t)sizeof(epx_pooled_state_t) +
                             (int64_t)EPX_MOVES * shape->depth * (int64_t)sizeof(uint64_t),
         .exchange_bytes = counts > (int64_t)sizeof(int64_t) ? counts : (int64_t)sizeof(int64_t),
         .channels = epx_move_channels(shape),
-        .failure_channels = shape->lanes * EPX_POOLED_FAILURE_ROWS,
+        .failure_channels = epx_failure_channels(shape),
         .waves = dims.extra_wave ? 0 : shape->waves,
+        .learns = 1,
         .batch_rows_max = dims.batch_rows,
         .wire = EPX_WIRE_ASSIGNMENT,
     };

@@ -59,34 +59,24 @@ epx_status_t epx_pooled_find_places(epx_pooled_wave_t *w)
 
 epx_status_t epx_pooled_wait(const epx_pooled_wave_t *w, int watch)
 {
-    const epx_shape_t *shape = w->pooled->transport.env.shape;
-    epx_plan_head_t *head = epx_plan_head(w->plan);
+    epx_transport_t *transport = &w->pooled->transport;
+    epx_plan_base_t *plan = w->plan;
     epx_move_wait_t wait = {.move = w->move,
                             .wave = w->wave,
-                            .lane = w->plan->lane->index,
-                            .channel = epx_move_channel(shape, w->plan->lane->index, w->wave, w->move),
+                            .lane = plan->lane->index,
+                            .channel =
+                                epx_move_channel(transport->env.shape, plan->lane->index, w->wave, w->move),
                             .epoch = w->epoch,
                             .peer = EPX_ALL_PEERS,
                             .mode = EPX_WAIT_EQUAL,
-                            .failure_channel = -1};
-    watch = watch && !head->confirmed;
-    if (watch) {
-        const epx_pooled_own_t *own = epx_pooled_plan(w->plan, w->pooled->map.plan_own);
-        wait.failure_channel = own->failure_row;
-        wait.failure_epoch = head->route_epoch + EPX_POOLED_JUMP;
-        wait.failure_span = EPX_POOLED_JUMP;
-    }
-    epx_status_t status = epx_move_wait(&w->pooled->transport, w->plan, &wait, w->stream);
-    if (!watch)
+                            .watch = watch && !plan->head.confirmed};
+    epx_status_t status = epx_move_wait(transport, plan, &wait, w->stream);
+    if (status != EPX_OK || !wait.watch)
         return status;
-    if (status == EPX_OK) {
-        /* Everybody has sent data of this routing, so every route was good. */
-        head->confirmed = 1;
-        epx_pooled_state(w->plan)->open_route = 0;
-    } else if (status == EPX_ERR_PEER) {
-        epx_pooled_died(w, status);
-    }
-    return status;
+    /* Everybody has sent data of this routing: no rank's host knows of a failed route. What devices find
+     * comes in the headers. */
+    plan->unsettled = 0;
+    return epx_head_mark(transport, plan, &plan->head.confirmed, w->stream);
 }
 
 epx_status_t epx_pooled_post(const epx_pooled_wave_t *w)

@@ -138,6 +138,9 @@ static epx_status_t pooled_open(const epx_transport_env_t *asked, void *memory, 
 /* Nothing here is the transport's own. */
 static void pooled_close(epx_transport_t *transport) { (void)transport; }
 
+/* Bytes follow from the shape alone: every call counts its own at once. */
+static void pooled_account(epx_transport_t *transport, epx_plan_base_t *plan) { (void)transport, (void)plan; }
+
 static void pooled_dump(epx_transport_t *transport, void (*line)(void *context, const char *text),
                         void *context)
 {
@@ -176,5 +179,6 @@ const epx_transport_ops_t epx_transport_pooled_wave = {
     .combine_backward_finish = epx_pooled_combine_backward_finish,
     .dispatch_backward_start = epx_pooled_dispatch_backward_start,
     .dispatch_backward_finish = epx_pooled_dispatch_backward_finish,
+    .account = pooled_account,
     .dump = pooled_dump,
 };

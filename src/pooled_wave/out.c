@@ -4,7 +4,7 @@
 /* What peers' kept bits have taught: only these rows travel from then on. */
 static const uint8_t *learned_kept(const epx_pooled_wave_t *w)
 {
-    if (w->pooled->map.plan_kept < 0 || !epx_plan_head(w->plan)->learned)
+    if (w->pooled->map.plan_kept < 0 || !w->plan->head.learned)
         return NULL;
     return (const uint8_t *)epx_pooled_plan(w->plan, w->pooled->map.plan_kept) + w->lo;
 }
@@ -23,7 +23,8 @@ static epx_status_t pack(const epx_pooled_wave_t *w)
                                 .kept = learned_kept(w),
                                 .list = epx_pooled_lane(w->pooled, lane, map->list),
                                 .valid = epx_pooled_plan(w->plan, map->plan_valid),
-                                .stamp = (uint32_t)w->epoch,
+                                .status = &epx_plan_head(w->plan)->valid,
+                                .stamp = epx_pooled_stamp(w->epoch),
                                 .headers = epx_pooled_lane(w->pooled, lane, map->headers)};
     return env->kernels->pooled_pack(&args, w->stream);
 }

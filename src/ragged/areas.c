@@ -131,8 +131,9 @@ static void lay_scratch(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     s->dots = epx_take_area(end, has_backward(shape) ? shape->depth * areas->rows_max * FLOAT : 0);
     s->expert = epx_take_area(end, areas->assignments * INT);
     s->ordinal = epx_take_area(end, areas->assignments * INT);
-    s->counts = epx_take_area(end, (int64_t)shape->splits * shape->experts * INT);
-    s->gathered = epx_take_area(end, counts);
+    s->notice = epx_take_area(end, areas->notice_bytes);
+    s->notices = epx_take_area(end, shape->ranks * areas->notice_bytes);
+    s->counts = epx_take_area(end, counts);
     s->accepted = epx_take_area(end, counts);
     s->work = epx_take_area(end, (work + 2 * (int64_t)shape->experts) * LONG);
     s->first_row = epx_take_area(end, (int64_t)shape->splits * shape->experts * INT);
@@ -212,6 +213,8 @@ epx_status_t epx_ragged_lay_out(const epx_shape_t *shape, uint32_t fabric_caps,
             EPX_ERR_ARG,
             "ragged: T_max * K * EPX_WAVES = %d * %d * %d assignments are more than 2^31 - 1; lower one",
             shape->tokens_max, shape->top_k, areas.chunks);
+    areas.notice_bytes = epx_round_up(
+        (int64_t)sizeof(epx_route_notice_t) + (int64_t)shape->splits * shape->experts * INT, LONG);
     find_largest(shape, &areas);
     epx_status_t status = refuse_giants(shape, &areas, services);
     if (status != EPX_OK)
@@ -256,8 +259,9 @@ epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, co
                              .batch_bytes = areas.batch_bytes,
                              .state_bytes = (int64_t)sizeof(epx_ragged_t) + tables,
                              .plan_bytes = areas.plan.bytes,
-                             .plan_state_bytes = (int64_t)sizeof(uint64_t) * EPX_MOVES * shape->depth,
-                             .exchange_bytes = (int64_t)shape->splits * shape->experts * INT,
+                             .plan_state_bytes = epx_ragged_state_bytes(shape, &areas),
+                             .report_bytes = epx_ragged_report_bytes(shape, &areas),
+                             .exchange_bytes = areas.notice_bytes,
                              .channels = epx_move_channels(shape),
                              .waves = areas.chunks,
                              .batch_rows_max = areas.rows_max,

@@ -68,9 +68,10 @@ epx_status_t epx_ragged_combine_backward_finish(epx_transport_t *transport, epx_
         status = epx_ragged_check_arrived(&call);
     if (status == EPX_OK)
         status = epx_ragged_check_caller(&call, y, "y");
+    if (status == EPX_OK)
+        status = epx_ragged_count_arrived(&call);
     if (status != EPX_OK)
         return status;
-    epx_ragged_count_arrived(&call);
 
     epx_batch_t out = *dy;
     status = make_gradients(&call, y, &out);
@@ -131,10 +132,10 @@ epx_status_t epx_ragged_dispatch_backward_finish(epx_transport_t *transport, epx
     epx_status_t status = epx_ragged_wait(&call);
     if (status == EPX_OK)
         status = epx_ragged_check_home(&call);
-    if (status != EPX_OK)
-        return status;
-    epx_ragged_count_home(&call);
-    status = epx_ragged_add_home(&call, dx);
+    if (status == EPX_OK)
+        status = epx_ragged_count_arrived(&call);
+    if (status == EPX_OK)
+        status = epx_ragged_add_home(&call, dx);
     if (status == EPX_OK && dweight != NULL)
         status = take_dots(&call, dweight);
     return status == EPX_OK ? epx_ragged_fill_returns(&call) : status;

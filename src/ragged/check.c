@@ -29,14 +29,32 @@ typedef struct found {
     int64_t g, of;
 } found_t;
 
+static int64_t *bad_of(const epx_ragged_call_t *call)
+{
+    return (int64_t *)(void *)(call->scratch + call->ragged->areas.scratch.bad);
+}
+
+/* Reads device memory now: checks may. */
+static epx_status_t fetch(const epx_ragged_call_t *call, void *to, const void *from, size_t bytes)
+{
+    return epx_fetch(&call->ragged->base, to, from, bytes, call->stream);
+}
+
+static epx_status_t fetch_found(const epx_ragged_call_t *call, found_t *found_p)
+{
+    int64_t bad[2] = {-1, -1};
+    epx_status_t status = fetch(call, bad, bad_of(call), sizeof(bad));
+    *found_p = (found_t){.g = bad[0], .of = bad[1]};
+    return status;
+}
+
 static epx_status_t find_poison(const epx_ragged_call_t *call, epx_k_rows_t rows, const void *src,
                                 int64_t bytes, found_t *found_p)
 {
-    int64_t *bad = (int64_t *)(void *)(call->scratch + call->ragged->areas.scratch.bad);
-    epx_k_find_poison_t args = {.rows = rows, .src = src, .stride = bytes, .bytes = bytes, .bad = bad};
+    epx_k_find_poison_t args = {
+        .rows = rows, .src = src, .stride = bytes, .bytes = bytes, .bad = bad_of(call)};
     epx_status_t status = call->kernels->find_poison(&args, call->stream);
-    *found_p = (found_t){.g = bad[0], .of = bad[1]};
-    return status;
+    return status == EPX_OK ? fetch_found(call, found_p) : status;
 }
 
 /* With EPX_CHECK=full: a row whose checksum is not the one that travelled beside it. */
@@ -46,25 +64,45 @@ static epx_status_t find_changed(const epx_ragged_call_t *call, epx_k_rows_t row
     *found_p = (found_t){.g = -1, .of = -1};
     if (call->shape->check != EPX_CHECK_FULL)
         return EPX_OK;
-    int64_t *bad = (int64_t *)(void *)(call->scratch + call->ragged->areas.scratch.bad);
     epx_k_verify_t args = {.rows = rows,
                            .src = src,
                            .stride = call->shape->row_bytes,
                            .bytes = call->shape->row_bytes,
                            .sum = sums,
-                           .bad = bad};
+                           .bad = bad_of(call)};
     epx_status_t status = call->kernels->verify(&args, call->stream);
-    *found_p = (found_t){.g = bad[0], .of = bad[1]};
-    return status;
+    return status == EPX_OK ? fetch_found(call, found_p) : status;
 }
 
 /* ---- naming ----------------------------------------------------------------------------------------------------- */
+
+/* Entry i of a table of runs in the plan; an empty run where it cannot be read. */
+static epx_run_t run_at(const epx_ragged_call_t *call, int64_t area, int64_t i)
+{
+    epx_run_t run = {0};
+    fetch(call, &run, (const epx_run_t *)epx_ragged_plan_at(call, area) + i, sizeof(run));
+    return run;
+}
+
+/* Entry i of an int32 table; -1 where it cannot be read. */
+static int32_t int_at(const epx_ragged_call_t *call, const void *table, int64_t i)
+{
+    int32_t value = -1;
+    fetch(call, &value, (const int32_t *)table + i, sizeof(value));
+    return value;
+}
+
+static int64_t long_at(const epx_ragged_call_t *call, const int64_t *table, int64_t i)
+{
+    int64_t value = 0;
+    fetch(call, &value, table + i, sizeof(value));
+    return value;
+}
 
 /* Who sent place g of local expert l in this wave. */
 static int32_t sender_of(const epx_ragged_call_t *call, int64_t g, int64_t l)
 {
     const epx_shape_t *shape = call->shape;
-    const epx_run_t *runs = epx_ragged_plan_at(call, call->ragged->areas.plan.return_runs);
     const int32_t *order = call->ragged->order.expert +
                            call->ragged->order.first[(int64_t)call->wave * shape->ranks + shape->rank];
     int32_t first = call->ragged->local_first[call->wave],
@@ -73,8 +111,9 @@ static int32_t sender_of(const epx_ragged_call_t *call, int64_t g, int64_t l)
     for (int32_t i = 0; i < entries; i++)
         if (shape->real.local[order[i]] == l)
             for (int32_t s = 0; s < shape->ranks; s++) {
-                const epx_run_t *run = &runs[(int64_t)(first + i) * shape->ranks + s];
-                if (g >= run->first && g < run->first + run->rows)
+                epx_run_t run = run_at(call, call->ragged->areas.plan.return_runs,
+                                       (int64_t)(first + i) * shape->ranks + s);
+                if (g >= run.first && g < run.first + run.rows)
                     return s;
             }
     return -1;
@@ -89,9 +128,11 @@ static int32_t expert_id(const epx_ragged_call_t *call, int64_t local)
 static int64_t local_of(const epx_ragged_call_t *call, int64_t g)
 {
     epx_k_rows_t rows = epx_ragged_batch_rows(call);
-    for (int32_t l = 0; l < rows.experts; l++)
-        if (g >= rows.start[l] && g < rows.start[l] + rows.count[l])
+    for (int32_t l = 0; l < rows.experts; l++) {
+        int64_t start = long_at(call, rows.start, l);
+        if (g >= start && g < start + long_at(call, rows.count, l))
             return l;
+    }
     return -1;
 }
 
@@ -101,19 +142,22 @@ static void name_return(const epx_ragged_call_t *call, int64_t row, int64_t d, i
 {
     const epx_ragged_areas_t *areas = &call->ragged->areas;
     const epx_ragged_order_t *order = &call->ragged->order;
-    const epx_run_t *runs = epx_ragged_plan_at(call, areas->plan.send_runs);
-    const int32_t *send = epx_ragged_plan_at(call, areas->plan.send);
-    const int32_t *tokens = epx_ragged_plan_at(call, areas->plan.wire_token);
     int64_t q = (int64_t)call->wave * call->shape->ranks + d;
+    int32_t token =
+        areas->rank_wire ? int_at(call, epx_ragged_plan_at(call, areas->plan.wire_token), row) : -1;
 
     *a_p = -1;
-    for (int32_t i = order->first[q]; i < order->first[q + 1]; i++)
-        for (int64_t r = runs[i].first; r < runs[i].first + runs[i].rows; r++)
-            if (areas->rank_wire ? send[r] / call->shape->top_k == tokens[row] : r == row) {
+    for (int32_t i = order->first[q]; i < order->first[q + 1]; i++) {
+        epx_run_t run = run_at(call, areas->plan.send_runs, i);
+        for (int64_t r = run.first; r < run.first + run.rows; r++) {
+            int32_t a = int_at(call, epx_ragged_plan_at(call, areas->plan.send), r);
+            if (areas->rank_wire ? a / call->shape->top_k == token : r == row) {
                 *expert_p = order->expert[i];
-                *a_p = send[r];
+                *a_p = a;
                 return;
             }
+        }
+    }
 }
 
 static const char *const lost =
@@ -136,9 +180,11 @@ static epx_status_t corrupt_wire(const epx_ragged_call_t *call, const char *part
                                  int lists_are_whole, const char *how)
 {
     const epx_transport_env_t *env = &call->ragged->base.env;
-    const int32_t *first = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->first);
-    const int32_t *list = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->list);
-    int64_t local = lists_are_whole ? local_of(call, list[first[found.g]]) : -1;
+    int64_t local = -1;
+    if (lists_are_whole) {
+        int32_t entry = int_at(call, epx_ragged_slot_at(call, call->slot->first), found.g);
+        local = local_of(call, int_at(call, epx_ragged_slot_at(call, call->slot->list), entry));
+    }
     return env->services->fail(
         EPX_ERR_CORRUPT, "%s: rank %d, %s, wave %d: %s of wire row %" PRId64 " (expert %d) from rank %d %s",
         env->group_name, call->shape->rank, epx_move_name(call->move), call->wave, part, found.g,

@@ -105,9 +105,10 @@ epx_status_t epx_ragged_dispatch_finish(epx_transport_t *transport, epx_plan_bas
     epx_status_t status = epx_ragged_wait(&call);
     if (status == EPX_OK)
         status = epx_ragged_check_arrived(&call);
+    if (status == EPX_OK)
+        status = epx_ragged_count_arrived(&call);
     if (status != EPX_OK)
         return status;
-    epx_ragged_count_arrived(&call);
 
     epx_batch_t out = *batch;
     status = !areas->rank_wire ? hand_over_slot(&call, &out)
@@ -167,9 +168,9 @@ epx_status_t epx_ragged_combine_finish(epx_transport_t *transport, epx_plan_base
     epx_status_t status = epx_ragged_wait(&call);
     if (status == EPX_OK)
         status = epx_ragged_check_home(&call);
-    if (status != EPX_OK)
-        return status;
-    epx_ragged_count_home(&call);
-    status = epx_ragged_add_home(&call, out);
+    if (status == EPX_OK)
+        status = epx_ragged_count_arrived(&call);
+    if (status == EPX_OK)
+        status = epx_ragged_add_home(&call, out);
     return status == EPX_OK ? epx_ragged_fill_returns(&call) : status;
 }

@@ -51,7 +51,7 @@ typedef struct epx_ragged_plan_areas {
 typedef struct epx_ragged_scratch {
     int64_t sum;  /* fp32 [T_max, H]; none where out is fp32 */
     int64_t dots; /* fp32 [depth, rows_max] */
-    int64_t expert, ordinal, counts, gathered, accepted, work, first_row, last_token, list_end,
+    int64_t expert, ordinal, notice, notices, counts, accepted, work, first_row, last_token, list_end,
         base;     /* of a route */
     int64_t bad;  /* int64 [2] */
     int64_t zero; /* aux_bytes of zeros */
@@ -65,6 +65,7 @@ typedef struct epx_ragged_areas {
     int64_t rows_max;      /* batch_rows_max */
     int64_t wire_rows_max; /* phys of the largest chunk */
     int64_t assignments;   /* A_max: return rows, and the step between the waves' places */
+    int64_t notice_bytes;  /* of a rank's notice with its counts */
     epx_ragged_slot_t forward, backward;
     int64_t slots, backward_slots;    /* offsets in the segment; the same with backward=kept */
     int64_t returns, return_bytes;    /* of a lane's return area */
@@ -87,10 +88,23 @@ typedef struct epx_ragged {
     const int32_t *local_first;      /* [C + 1] my experts before wave c, in order of a pass */
 } epx_ragged_t;
 
-/* Handle part of a plan: epochs of the movements in flight, [depth, EPX_MOVES]. */
+/* Handle part of a plan. */
 typedef struct epx_ragged_state {
-    uint64_t epoch[1];
+    int32_t *sent, *arrived; /* [EPX_MOVES, C] calls made and not yet accounted; behind the epochs */
+    int32_t *heads;          /* [C] 1: the wire rows that come in this wave are (or will be) in the report */
+    int32_t fetched;         /* 1: an attached plan's table of waves is (or will be) in the report */
+    uint64_t epoch[];        /* [depth, EPX_MOVES] of the movements in flight */
 } epx_ragged_state_t;
+
+/*
+ * What the host learns of a routing, behind the plan's report: bytes are reckoned from it. The layout kernel
+ * writes the table of waves; wire rows are known to the receiver when the first rows of a wave have come, and
+ * are copied here then.
+ */
+typedef struct epx_ragged_told {
+    epx_ragged_wave_t *wave; /* [C] */
+    int64_t *heads;          /* [C, S] wire rows that come from each rank (rank wire); -1: not here yet */
+} epx_ragged_told_t;
 
 /* ---- areas.c, wire.c: pure ---- */
 
@@ -145,11 +159,20 @@ char *epx_ragged_slot_at(const epx_ragged_call_t *call, int64_t area);
 /* Offset of part `area` of the library's batch of this slot in env->batch. */
 char *epx_ragged_batch_at(const epx_ragged_call_t *call, int64_t area);
 
+/* ---- account.c: what a plan's passes moved ---- */
+int64_t epx_ragged_state_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas);
+int64_t epx_ragged_report_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas);
+epx_ragged_state_t *epx_ragged_state(const epx_ragged_t *ragged, const epx_plan_base_t *plan);
+epx_ragged_told_t epx_ragged_told(const epx_ragged_t *ragged, const epx_plan_base_t *plan);
+/* A new routing: nothing is known of it. */
+void epx_ragged_forget(const epx_ragged_t *ragged, epx_plan_base_t *plan);
+/* A call has sent its rows, or has received them. */
+epx_status_t epx_ragged_count_sent(const epx_ragged_call_t *call);
+epx_status_t epx_ragged_count_arrived(const epx_ragged_call_t *call);
+void epx_ragged_account(epx_transport_t *transport, epx_plan_base_t *plan);
+
 /* ---- send.c: x or dout to the experts; y or dx home ---- */
 epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux);
-/* What came is counted when it has come. */
-void epx_ragged_count_arrived(const epx_ragged_call_t *call);
-void epx_ragged_count_home(const epx_ragged_call_t *call);
 /* dots: [rows_max] by place, or NULL. Partial sums of the rank wire are weighted in the forward pass. */
 epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots);
 

@@ -110,6 +110,8 @@ static epx_status_t ragged_open(const epx_transport_env_t *env, void *memory, ep
     status = copy_tables(ragged);
     if (status == EPX_OK)
         status = fill_at_open(ragged);
+    if (status == EPX_OK)
+        status = env->device->synchronize(NULL);
     if (status != EPX_OK)
         return status;
     log_choice(ragged);
@@ -161,7 +163,7 @@ epx_ragged_call_t epx_ragged_call(epx_transport_t *transport, epx_plan_base_t *p
 
 static uint64_t *epoch_of(const epx_ragged_call_t *call)
 {
-    epx_ragged_state_t *state = call->plan->state;
+    epx_ragged_state_t *state = epx_ragged_state(call->ragged, call->plan);
     return &state->epoch[call->wave % call->shape->depth * EPX_MOVES + (int32_t)call->move];
 }
 
@@ -185,8 +187,7 @@ epx_status_t epx_ragged_wait(const epx_ragged_call_t *call)
                             .channel = channel_of(call),
                             .epoch = *epoch_of(call),
                             .peer = EPX_ALL_PEERS,
-                            .mode = EPX_WAIT_EQUAL,
-                            .failure_channel = -1};
+                            .mode = EPX_WAIT_EQUAL};
     return epx_move_wait(&call->ragged->base, call->plan, &wait, call->stream);
 }
 
@@ -241,5 +242,6 @@ const epx_transport_ops_t epx_transport_ragged = {
     .combine_backward_finish = epx_ragged_combine_backward_finish,
     .dispatch_backward_start = epx_ragged_dispatch_backward_start,
     .dispatch_backward_finish = epx_ragged_dispatch_backward_finish,
+    .account = epx_ragged_account,
     .dump = ragged_dump,
 };

@@ -14,43 +14,43 @@ static epx_status_t read_ids(epx_transport_t *transport, epx_plan_base_t *plan, 
     const epx_ragged_areas_t *areas = &((const epx_ragged_t *)transport)->areas;
     const epx_shape_t *shape = transport->env.shape;
     const epx_ragged_scratch_t *scratch = &areas->scratch;
+    epx_route_notice_t *notice = scratch_at(transport, plan, scratch->notice);
     epx_k_read_ids_t args = {.ids = routing->ids,
                              .id_type = routing->id_type == EPX_TYPE_DEFAULT ? EPX_INT32 : routing->id_type,
                              .tokens = routing->tokens,
+                             .tokens_device = routing->tokens_device,
+                             .tokens_max = shape->tokens_max,
                              .columns = shape->columns,
                              .top_k = shape->top_k,
                              .experts = shape->experts,
                              .splits = shape->splits,
+                             .weights = routing->weights,
+                             .weights_copy = (float *)(void *)((char *)plan->bytes + areas->plan.weights),
                              .expert = scratch_at(transport, plan, scratch->expert),
                              .ordinal = scratch_at(transport, plan, scratch->ordinal),
-                             .counts = scratch_at(transport, plan, scratch->counts),
+                             .counts = (int32_t *)(void *)(notice + 1),
                              .skipped = &epx_plan_head(plan)->skipped,
-                             .bad = scratch_at(transport, plan, scratch->bad)};
-    epx_status_t status = epx_route_read_ids(transport, &args, stream);
-    if (status != EPX_OK)
-        return status;
-    char *weights = (char *)plan->bytes + areas->plan.weights;
-    size_t bytes = (size_t)routing->tokens * (size_t)shape->top_k * sizeof(float);
-    return bytes > 0 ? transport->env.device->copy(weights, routing->weights, bytes, stream) : EPX_OK;
+                             .notice = notice};
+    return epx_route_read_ids(transport, &args, 0, stream);
 }
 
+/* Notices with the counts behind them. */
 static epx_status_t exchange_counts(epx_transport_t *transport, epx_plan_base_t *plan, epx_stream_t stream)
 {
-    const epx_ragged_scratch_t *scratch = &((const epx_ragged_t *)transport)->areas.scratch;
-    const epx_shape_t *shape = transport->env.shape;
-    size_t bytes = (size_t)shape->splits * (size_t)shape->experts * sizeof(int32_t);
-    epx_status_t status = epx_route_exchange(transport, plan, scratch_at(transport, plan, scratch->counts),
-                                             scratch_at(transport, plan, scratch->gathered), bytes, stream);
+    const epx_ragged_areas_t *areas = &((const epx_ragged_t *)transport)->areas;
+    int32_t others = transport->env.shape->ranks - 1;
+    epx_status_t status = epx_route_exchange(
+        transport, plan, scratch_at(transport, plan, areas->scratch.notice),
+        scratch_at(transport, plan, areas->scratch.notices), (size_t)areas->notice_bytes, stream);
     if (status != EPX_OK)
         return status;
-    plan->sent_meta_bytes += (int64_t)bytes * (shape->ranks - 1);
-    plan->received_meta_bytes += (int64_t)bytes * (shape->ranks - 1);
+    plan->sent_meta_bytes += areas->notice_bytes * others;
+    plan->received_meta_bytes += areas->notice_bytes * others;
     return EPX_OK;
 }
 
 /* Areas that only the rank wire has are empty on the other; the kernel does not touch them there. */
-static epx_status_t lay_out(epx_transport_t *transport, epx_plan_base_t *plan, int64_t tokens,
-                            epx_stream_t stream)
+static epx_status_t lay_out(epx_transport_t *transport, epx_plan_base_t *plan, epx_stream_t stream)
 {
     const epx_ragged_t *ragged = (const epx_ragged_t *)transport;
     const epx_ragged_scratch_t *scratch = &ragged->areas.scratch;
@@ -60,18 +60,20 @@ static epx_status_t lay_out(epx_transport_t *transport, epx_plan_base_t *plan, i
                                   .order = &ragged->device_order,
                                   .local_experts_max = ragged->areas.local_experts_max,
                                   .rank_wire = ragged->areas.rank_wire,
-                                  .tokens = tokens,
+                                  .notices = scratch_at(transport, plan, scratch->notices),
+                                  .notice_stride = ragged->areas.notice_bytes,
                                   .expert = scratch_at(transport, plan, scratch->expert),
                                   .ordinal = scratch_at(transport, plan, scratch->ordinal),
-                                  .counts = scratch_at(transport, plan, scratch->gathered),
                                   .weights = (void *)(bytes + p->weights),
+                                  .counts = scratch_at(transport, plan, scratch->counts),
                                   .accepted = scratch_at(transport, plan, scratch->accepted),
                                   .scratch = scratch_at(transport, plan, scratch->work),
                                   .first_row = scratch_at(transport, plan, scratch->first_row),
                                   .last_token = scratch_at(transport, plan, scratch->last_token),
                                   .list_end = scratch_at(transport, plan, scratch->list_end),
                                   .base = scratch_at(transport, plan, scratch->base),
-                                  .head = epx_plan_head(plan),
+                                  .verdict = epx_route_for_kernels(plan),
+                                  .wave_report = epx_ragged_told(ragged, plan).wave,
                                   .wave = (void *)(bytes + p->wave),
                                   .place = (void *)(bytes + p->place),
                                   .send = (void *)(bytes + p->send),
@@ -102,38 +104,18 @@ static epx_status_t lay_out(epx_transport_t *transport, epx_plan_base_t *plan, i
 static epx_status_t publish_failure(epx_transport_t *transport, epx_plan_base_t *plan, epx_status_t status,
                                     epx_stream_t stream)
 {
-    const epx_shape_t *shape = transport->env.shape;
-    size_t bytes = (size_t)shape->splits * (size_t)shape->experts * sizeof(int32_t);
-    epx_route_exchange(transport, plan, NULL, NULL, bytes, stream);
+    epx_route_exchange(transport, plan, NULL, NULL,
+                       (size_t)((const epx_ragged_t *)transport)->areas.notice_bytes, stream);
     return status;
-}
-
-static epx_status_t run_route(epx_transport_t *transport, epx_plan_base_t *plan, const epx_routing_t *routing,
-                              epx_status_t publish, epx_stream_t stream)
-{
-    epx_status_t status = publish != EPX_OK ? publish : read_ids(transport, plan, routing, stream);
-    if (status != EPX_OK)
-        return publish_failure(transport, plan, status, stream);
-    status = exchange_counts(transport, plan, stream);
-    return status == EPX_OK ? lay_out(transport, plan, routing->tokens, stream) : status;
 }
 
 epx_status_t epx_ragged_route(epx_transport_t *transport, epx_plan_base_t *plan, const epx_routing_t *routing,
                               epx_status_t publish, epx_stream_t stream)
 {
-    epx_plan_head_t *head = epx_plan_head(plan);
-    uint64_t epoch = epx_lane_advance(plan->lane);
-    epx_status_t status = run_route(transport, plan, routing, publish, stream);
-
-    head->valid = status == EPX_OK ? 1 : (int32_t)status;
-    head->route_epoch = epoch;
+    epx_ragged_forget((const epx_ragged_t *)transport, plan);
+    epx_status_t status = publish != EPX_OK ? publish : read_ids(transport, plan, routing, stream);
     if (status != EPX_OK)
-        return status;
-    head->magic = EPX_PLAN_MAGIC;
-    head->abi = EPX_ABI;
-    head->waves = ((const epx_ragged_t *)transport)->areas.chunks;
-    head->tokens = routing->tokens;
-    head->confirmed = head->learned = 1;
-    head->spilled = head->dropped_receiver = 0;
-    return EPX_OK;
+        return publish_failure(transport, plan, status, stream);
+    status = exchange_counts(transport, plan, stream);
+    return status == EPX_OK ? lay_out(transport, plan, stream) : status;
 }

@@ -1,9 +1,6 @@
 /*
- * Rows to the experts and home again, and what is counted for it. Everything that travels is put by
- * kernels->push, run by run. SPDX-License-Identifier: Apache-2.0
- *
- * Moving rows needs no count on the host. The statistics do: they are looked up in the plan and the slot,
- * which are host memory on the only device of this version.
+ * Rows to the experts and home again. Everything that travels is put by kernels->push, run by run; no count
+ * is needed on the host. SPDX-License-Identifier: Apache-2.0
  */
 #include "ragged/internal.h"
 
@@ -138,73 +135,14 @@ static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const void *ro
     return status == EPX_OK ? send_lists(call) : status;
 }
 
-/* Bytes of metadata beside `rows` rows that stand for `places` assignments, from one rank to another or to
- * all. */
-static int64_t meta_bytes(const epx_ragged_call_t *call, int64_t rows, int64_t places)
-{
-    const epx_shape_t *shape = call->shape;
-    int64_t per_place = shape->origin ? (int64_t)sizeof(epx_origin_t) : 0, per_row = 0;
-    if (call->backward || call->ragged->areas.rank_wire)
-        per_place += (int64_t)sizeof(float);
-    if (shape->check == EPX_CHECK_FULL)
-        per_row += (int64_t)sizeof(uint32_t);
-    if (!call->ragged->areas.rank_wire)
-        return per_row * rows + per_place * places;
-    per_row += 2 * (int64_t)sizeof(int32_t);
-    per_place += 2 * (int64_t)sizeof(int32_t);
-    return per_row * rows + per_place * places + (int64_t)sizeof(int64_t) * (shape->ranks - 1);
-}
-
-static const epx_ragged_wave_t *wave_of(const epx_ragged_call_t *call)
-{
-    return (const epx_ragged_wave_t *)epx_ragged_plan_at(call, call->ragged->areas.plan.wave) + call->wave;
-}
-
 epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux)
 {
-    const epx_ragged_wave_t *wave = wave_of(call);
-    int64_t row_bytes = call->shape->row_bytes + (call->backward ? 0 : call->shape->aux_bytes);
-    call->plan->sent_bytes += wave->sent_rows * row_bytes;
-    call->plan->sent_meta_bytes += meta_bytes(call, wave->sent_rows, wave->sent_places);
-    return call->ragged->areas.rank_wire ? send_wire_rows(call, rows, aux)
-                                         : send_assignments(call, rows, aux);
-}
-
-/* Rows that came from other ranks in this wave: known from the counts, or on the rank wire in band. */
-static int64_t received_rows(const epx_ragged_call_t *call)
-{
-    if (!call->ragged->areas.rank_wire)
-        return wave_of(call)->received_places;
-    const int64_t *head = (const int64_t *)(void *)epx_ragged_slot_at(call, call->slot->head);
-    int64_t rows = 0;
-    for (int32_t s = 0; s < call->shape->ranks; s++)
-        rows += s == call->shape->rank ? 0 : head[s];
-    return rows;
-}
-
-void epx_ragged_count_arrived(const epx_ragged_call_t *call)
-{
-    int64_t rows = received_rows(call),
-            row_bytes = call->shape->row_bytes + (call->backward ? 0 : call->shape->aux_bytes);
-    call->plan->received_bytes += rows * row_bytes;
-    call->plan->received_meta_bytes += meta_bytes(call, rows, wave_of(call)->received_places);
+    epx_status_t status =
+        call->ragged->areas.rank_wire ? send_wire_rows(call, rows, aux) : send_assignments(call, rows, aux);
+    return status == EPX_OK ? epx_ragged_count_sent(call) : status;
 }
 
 /* ---- home ------------------------------------------------------------------------------------------------------- */
-
-/* Bytes beside rows on the way home: checksums of rows, dots of assignments. */
-static int64_t home_meta_bytes(const epx_ragged_call_t *call, int64_t rows, int64_t places)
-{
-    return (call->shape->check == EPX_CHECK_FULL ? rows * (int64_t)sizeof(uint32_t) : 0) +
-           (call->backward ? places * (int64_t)sizeof(float) : 0);
-}
-
-void epx_ragged_count_home(const epx_ragged_call_t *call)
-{
-    const epx_ragged_wave_t *wave = wave_of(call);
-    call->plan->received_bytes += wave->sent_rows * call->shape->row_bytes;
-    call->plan->received_meta_bytes += home_meta_bytes(call, wave->sent_rows, wave->sent_places);
-}
 
 /* Rank wire: sums of each wire row, written straight into the return area of its sender. */
 static epx_status_t send_sums(const epx_ragged_call_t *call, const void *rows)
@@ -251,9 +189,8 @@ epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *row
         add_part(&push, EPX_PART_COPY, dots, sizeof(float), 1, call->return_offset + areas->return_dots,
                  sizeof(float));
 
-    int64_t remote = received_rows(call);
-    call->plan->sent_bytes += remote * call->shape->row_bytes;
-    call->plan->sent_meta_bytes += home_meta_bytes(call, remote, wave_of(call)->received_places);
     epx_status_t status = run_push(call, &push);
-    return status == EPX_OK && areas->rank_wire ? send_sums(call, rows) : status;
+    if (status == EPX_OK && areas->rank_wire)
+        status = send_sums(call, rows);
+    return status == EPX_OK ? epx_ragged_count_sent(call) : status;
 }

@@ -89,14 +89,6 @@ static epx_status_t pass_block(epx_ring_step_t *step, const source_t *source)
     return status;
 }
 
-/* Bytes of one token of a block: its row and aux; ids, weights and checksum. */
-static void count_bytes(const epx_ring_step_t *step, int64_t *payload, int64_t *meta)
-{
-    int64_t ids = 2 * step->shape->top_k * (int64_t)sizeof(int32_t);
-    *payload += step->tokens * (step->shape->row_bytes + (carries_aux(step) ? step->shape->aux_bytes : 0));
-    *meta += step->tokens * (ids + (step->shape->check == EPX_CHECK_FULL ? (int64_t)sizeof(uint32_t) : 0));
-}
-
 static epx_status_t start_block(epx_ring_step_t *step, const void *rows, const void *aux)
 {
     step->call->data = rows;
@@ -105,7 +97,7 @@ static epx_status_t start_block(epx_ring_step_t *step, const void *rows, const v
         return EPX_OK;
     epx_ring_turn_to(step, 0);
     source_t source = source_of(step);
-    count_bytes(step, &step->plan->sent_bytes, &step->plan->sent_meta_bytes);
+    epx_ring_count_sent(step, step->block);
     return pass_block(step, &source);
 }
 
@@ -120,10 +112,10 @@ static epx_status_t receive_block(epx_ring_step_t *step, const source_t *source)
         status = epx_ring_check_slot(step, step->wave, slot->rows, step->shape->row_bytes, slot->checksum);
     if (status != EPX_OK)
         return status;
-    count_bytes(step, &step->plan->received_bytes, &step->plan->received_meta_bytes);
+    epx_ring_count_received(step, step->block);
     if (step->wave == step->shape->ranks - 1)
         return EPX_OK;
-    count_bytes(step, &step->plan->sent_bytes, &step->plan->sent_meta_bytes);
+    epx_ring_count_sent(step, step->block);
     return pass_block(step, source);
 }
 
@@ -155,9 +147,11 @@ static epx_status_t place_rows(epx_ring_step_t *step, const source_t *source)
         .row_weight = backward ? (float *)(places + at->row_weight) : NULL,
         .origin = shape->origin ? (epx_origin_t *)(landing + layout->landing.origin) : NULL,
         .excess = (int64_t *)(epx_ring_desk(step->ring, step->lane) + layout->desk.found)};
-    int64_t found[2];
+    int64_t found[2] = {0, 0};
     epx_status_t status = env->kernels->ring_block(&args, step->stream);
-    if (status == EPX_OK)
+    /* Looking costs a synchronisation elsewhere; the kernel writes nothing beyond its arrays whatever the
+     * block holds. */
+    if (status == EPX_OK && (env->device->host_access || epx_ring_is_checked(step)))
         status = epx_ring_found(step, found);
     if (status != EPX_OK || found[0] == 0)
         return status;

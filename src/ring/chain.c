@@ -84,8 +84,7 @@ static epx_status_t await(epx_ring_step_t *step, int32_t channel, uint64_t epoch
                             .channel = channel,
                             .epoch = epoch,
                             .peer = peer,
-                            .mode = mode,
-                            .failure_channel = -1};
+                            .mode = mode};
     return epx_move_wait(&step->ring->base, step->plan, &wait, step->stream);
 }
 
@@ -101,16 +100,10 @@ static uint64_t *epochs_of(const epx_ring_t *ring, const epx_plan_base_t *plan)
     return (uint64_t *)(calls_of(plan) + EPX_MOVES * ring->base.env.shape->depth);
 }
 
-int64_t *epx_ring_tokens(const epx_ring_t *ring, const epx_plan_base_t *plan)
-{
-    return (int64_t *)(epochs_of(ring, plan) + (int64_t)EPX_MOVES * ring->base.env.shape->ranks);
-}
-
 int64_t epx_ring_plan_state_bytes(const epx_shape_t *shape)
 {
     return (int64_t)sizeof(epx_ring_plan_t) + EPX_MOVES * shape->depth * (int64_t)sizeof(epx_ring_call_t) +
-           (int64_t)EPX_MOVES * shape->ranks * (int64_t)sizeof(uint64_t) +
-           shape->ranks * (int64_t)sizeof(int64_t);
+           (int64_t)EPX_MOVES * shape->ranks * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
 }
 
 void epx_ring_end_pass(epx_plan_base_t *plan)
@@ -132,7 +125,6 @@ void epx_ring_turn_to(epx_ring_step_t *step, int32_t hop)
     int64_t first = (int64_t)step->move * step->shape->ranks;
     step->wave = hop;
     step->block = epx_ring_block_of(step->shape, hop);
-    step->tokens = epx_ring_tokens(step->ring, step->plan)[step->block];
     step->epoch = epochs_of(step->ring, step->plan) + first + hop;
 }
 
@@ -157,26 +149,11 @@ void epx_ring_resume(epx_ring_step_t *step, epx_transport_t *transport, epx_plan
     epx_ring_turn_to(step, wave);
 }
 
-/* Everyone's T is needed on the host for the accounts; a plan made from bytes has not got it there yet. */
-static epx_status_t count_tokens(epx_ring_t *ring, epx_plan_base_t *plan, epx_stream_t stream)
-{
-    const epx_device_ops_t *device = ring->base.env.device;
-    epx_ring_plan_t *state = plan->state;
-    if (state->counted)
-        return EPX_OK;
-    epx_status_t status = device->copy(epx_ring_tokens(ring, plan), epx_ring_plan_tokens(ring, plan),
-                                       (size_t)ring->base.env.shape->ranks * sizeof(int64_t), stream);
-    if (status == EPX_OK)
-        status = device->synchronize(stream);
-    state->counted = status == EPX_OK;
-    return status;
-}
-
 epx_status_t epx_ring_start(epx_ring_step_t *step, epx_transport_t *transport, epx_plan_base_t *plan,
                             epx_move_t move, int32_t wave, epx_stream_t stream)
 {
     epx_ring_plan_t *state = plan->state;
-    epx_status_t status = count_tokens((epx_ring_t *)transport, plan, stream);
+    epx_status_t status = epx_ring_fetch_tokens((epx_ring_t *)transport, plan, stream);
     if (status != EPX_OK)
         return status;
     epx_ring_resume(step, transport, plan, move, wave, stream);

@@ -5,7 +5,7 @@
 
 static const epx_transport_env_t *env_of(const epx_ring_step_t *step) { return &step->ring->base.env; }
 
-static int has_canaries(const epx_ring_step_t *step)
+int epx_ring_is_checked(const epx_ring_step_t *step)
 {
     return step->shape->check == EPX_CHECK_CANARY || step->shape->check == EPX_CHECK_FULL;
 }
@@ -17,9 +17,7 @@ static int64_t *found_at(const epx_ring_step_t *step)
 
 epx_status_t epx_ring_found(epx_ring_step_t *step, int64_t found[2])
 {
-    const epx_device_ops_t *device = env_of(step)->device;
-    epx_status_t status = device->copy(found, found_at(step), 2 * sizeof(*found), step->stream);
-    return status == EPX_OK ? device->synchronize(step->stream) : status;
+    return epx_fetch(&step->ring->base, found, found_at(step), 2 * sizeof(*found), step->stream);
 }
 
 /* The rows of a block or of its sums in the slot of `hop`, one stride apart. */
@@ -72,7 +70,7 @@ epx_status_t epx_ring_check_slot(epx_ring_step_t *step, int32_t hop, int64_t row
                 step, hop,
                 "has a wrong checksum: the exchange corrupted it; epx_group_recover makes the group usable");
     }
-    if (status == EPX_OK && has_canaries(step) && step->chain == EPX_RING_SUMS) {
+    if (status == EPX_OK && epx_ring_is_checked(step) && step->chain == EPX_RING_SUMS) {
         status = find_poison_in_slot(step, hop, rows, stride);
         if (status == EPX_OK)
             status = slot_error(
@@ -103,7 +101,7 @@ static epx_status_t row_error(epx_ring_step_t *step, const char *culprit)
 static epx_status_t check_batch(epx_ring_step_t *step, const void *rows, const int32_t *index,
                                 const char *culprit)
 {
-    if (!has_canaries(step))
+    if (!epx_ring_is_checked(step))
         return EPX_OK;
     epx_k_find_poison_t args = {.rows = epx_ring_batch_rows(step),
                                 .index = index,

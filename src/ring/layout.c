@@ -146,7 +146,7 @@ int epx_ring_lay_out(const epx_shape_t *shape, epx_ring_layout_t *layout_p)
         layout.rows_max = rows > layout.rows_max ? rows : layout.rows_max;
         layout.local_max = local > layout.local_max ? local : layout.local_max;
     }
-    layout.notice_bytes = epx_round_up((int64_t)sizeof(epx_ring_notice_t) +
+    layout.notice_bytes = epx_round_up((int64_t)sizeof(epx_route_notice_t) +
                                            (int64_t)shape->splits * shape->experts * (int64_t)sizeof(int32_t),
                                        (int64_t)sizeof(int64_t));
     lay_out_blocks(shape, &layout);
@@ -224,6 +224,7 @@ epx_status_t epx_ring_query(const epx_shape_t *shape, uint32_t fabric_caps, cons
                              .state_bytes = epx_ring_state_bytes(shape),
                              .plan_bytes = layout.plan_bytes,
                              .plan_state_bytes = epx_ring_plan_state_bytes(shape),
+                             .report_bytes = shape->ranks * (int64_t)sizeof(int64_t),
                              .exchange_bytes = layout.notice_bytes,
                              .channels = epx_ring_channels(shape),
                              .waves = shape->ranks,

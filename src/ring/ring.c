@@ -89,5 +89,6 @@ const epx_transport_ops_t epx_transport_ring = {
     .combine_backward_finish = epx_ring_combine_backward_finish,
     .dispatch_backward_start = epx_ring_dispatch_backward_start,
     .dispatch_backward_finish = epx_ring_dispatch_backward_finish,
+    .account = epx_ring_account,
     .dump = ring_dump,
 };

@@ -142,9 +142,10 @@ typedef struct epx_ring_call {
     const void *data, *aux; /* x and aux, y, dout, or dx_rows */
 } epx_ring_call_t;
 
-/* The handle part of a plan; behind the calls: epochs [EPX_MOVES, S], tokens [S]. */
+/* The handle part of a plan; behind the calls: epochs [EPX_MOVES, S], then blocks sent and received
+ * [EPX_MOVES, S] that have not been accounted yet. */
 typedef struct epx_ring_plan {
-    int32_t counted;         /* 1: tokens have been copied from the plan's bytes */
+    int32_t fetched;         /* 1: an attached plan's T of every rank is (or will be) in the report */
     int32_t next[EPX_MOVES]; /* the hop that starts next in this pass; 0: the pass has no such call yet */
     epx_ring_call_t call[];  /* [EPX_MOVES, depth] */
 } epx_ring_plan_t;
@@ -165,7 +166,6 @@ typedef struct epx_ring_step {
     int32_t opens;   /* a start call: the first of its kind in this pass */
     int32_t wave;    /* the hop */
     int32_t block;   /* the rank whose block is here in this hop */
-    int64_t tokens;  /* of that block */
     uint64_t *epoch; /* of this hop */
     epx_ring_call_t *call;
 } epx_ring_step_t;
@@ -245,8 +245,23 @@ static inline epx_k_rows_t epx_ring_batch_rows(const epx_ring_step_t *step)
                           .experts = owners->first[step->shape->rank + 1] - owners->first[step->shape->rank]};
 }
 
-/* T of every rank, on the host; valid once a call has begun on the plan. */
-int64_t *epx_ring_tokens(const epx_ring_t *ring, const epx_plan_base_t *plan);
+/* ---- accounts: account.c ----------------------------------------------------------------------------------------- */
+
+/* How many blocks (or their sums) of rank b a move has sent or received on this handle since the last
+ * account. */
+typedef struct epx_ring_tally {
+    int32_t *sent, *received; /* [EPX_MOVES, S] */
+} epx_ring_tally_t;
+epx_ring_tally_t epx_ring_tally(const epx_ring_t *ring, const epx_plan_base_t *plan);
+
+/* The block of rank b (or its sums) has been passed on, or has come. */
+void epx_ring_count_sent(const epx_ring_step_t *step, int32_t block);
+void epx_ring_count_received(const epx_ring_step_t *step, int32_t block);
+/* A new routing: nothing has moved. */
+void epx_ring_forget(const epx_ring_t *ring, epx_plan_base_t *plan);
+/* T of every rank is wanted in the report; an attached plan's comes from the bytes. */
+epx_status_t epx_ring_fetch_tokens(epx_ring_t *ring, epx_plan_base_t *plan, epx_stream_t stream);
+void epx_ring_account(epx_transport_t *transport, epx_plan_base_t *plan);
 
 /* ---- flow control: chain.c --------------------------------------------------------------------------------------- */
 
@@ -275,6 +290,8 @@ int32_t epx_ring_channels(const epx_shape_t *shape);
 
 /* ---- checks: check.c ---------------------------------------------------------------------------------------------- */
 
+/* EPX_CHECK is canary or full. */
+int epx_ring_is_checked(const epx_ring_step_t *step);
 /* The kernel's two numbers that lie at desk.found. */
 epx_status_t epx_ring_found(epx_ring_step_t *step, int64_t found[2]);
 /* full: what lies in the slot of `hop` against its checksums; canary: partial sums that were not written.

@@ -18,36 +18,25 @@ static epx_status_t read_ids(const route_t *route)
 {
     const epx_shape_t *shape = route->shape;
     const epx_routing_t *routing = route->routing;
+    epx_route_notice_t *notice = (epx_route_notice_t *)(route->desk + route->at->notice);
     epx_k_read_ids_t args = {.ids = routing->ids,
                              .id_type = routing->id_type == EPX_INT64 ? EPX_INT64 : EPX_INT32,
                              .tokens = routing->tokens,
                              .tokens_device = routing->tokens_device,
+                             .tokens_max = shape->tokens_max,
                              .columns = shape->top_k,
                              .top_k = shape->top_k,
                              .experts = shape->experts,
                              .splits = shape->splits,
+                             .weights = routing->weights,
+                             .weights_copy =
+                                 (float *)((char *)route->plan->bytes + route->ring->layout.plan_weights),
                              .expert = route->kept,
                              .ordinal = (int32_t *)(route->desk + route->at->ordinal),
-                             .counts =
-                                 (int32_t *)(route->desk + route->at->notice + sizeof(epx_ring_notice_t)),
+                             .counts = (int32_t *)(notice + 1),
                              .skipped = &epx_plan_head(route->plan)->skipped,
-                             .bad = (int64_t *)(route->desk + route->at->found)};
-    return epx_route_read_ids(&route->ring->base, &args, route->stream);
-}
-
-/* T and the weights. */
-static epx_status_t take_inputs(const route_t *route)
-{
-    const epx_device_ops_t *device = route->ring->base.env.device;
-    const epx_routing_t *routing = route->routing;
-    const int64_t *tokens = routing->tokens_device != NULL ? routing->tokens_device : &routing->tokens;
-    epx_ring_notice_t *notice = (epx_ring_notice_t *)(route->desk + route->at->notice);
-    float *weights = (float *)((char *)route->plan->bytes + route->ring->layout.plan_weights);
-    size_t bytes = (size_t)routing->tokens * (size_t)route->shape->top_k * sizeof(float);
-    epx_status_t status = device->copy(&notice->tokens, tokens, sizeof(*tokens), route->stream);
-    if (status == EPX_OK && bytes > 0)
-        status = device->copy(weights, routing->weights, bytes, route->stream);
-    return status;
+                             .notice = notice};
+    return epx_route_read_ids(&route->ring->base, &args, 0, route->stream);
 }
 
 static epx_status_t lay_out(const route_t *route)
@@ -62,8 +51,9 @@ static epx_status_t lay_out(const route_t *route)
                                 .ordinal = (const int32_t *)(route->desk + route->at->ordinal),
                                 .kept = route->kept,
                                 .block_tokens = epx_ring_plan_tokens(ring, route->plan),
+                                .tokens_report = epx_plan_report(route->plan),
                                 .block_runs = epx_ring_plan_runs(ring, route->plan),
-                                .head = epx_plan_head(route->plan)};
+                                .verdict = epx_route_for_kernels(route->plan)};
     return ring->base.env.kernels->ring_layout(&args, route->stream);
 }
 
@@ -73,8 +63,6 @@ static epx_status_t decide(const route_t *route)
     epx_plan_base_t *plan = route->plan;
     int64_t bytes = ring->layout.notice_bytes;
     epx_status_t status = read_ids(route);
-    if (status == EPX_OK)
-        status = take_inputs(route);
     if (status != EPX_OK) {
         /* The others must not wait for this rank; what they are told can fail no more than the group itself.
          */
@@ -95,31 +83,21 @@ epx_status_t epx_ring_route(epx_transport_t *transport, epx_plan_base_t *plan, c
                             epx_status_t publish, epx_stream_t stream)
 {
     epx_ring_t *ring = (epx_ring_t *)transport;
-    epx_plan_head_t *head = epx_plan_head(plan);
     char *desk = epx_ring_desk(ring, plan->lane->index);
-    epx_status_t status = publish;
-    uint64_t epoch = epx_lane_advance(plan->lane);
-    ((epx_ring_plan_t *)plan->state)->counted = 0;
+    epx_ring_forget(ring, plan);
     epx_ring_end_pass(plan);
-    head->valid = 0;
     if (publish != EPX_OK) {
         epx_route_exchange(transport, plan, NULL, desk + ring->layout.desk.notices,
                            (size_t)ring->layout.notice_bytes, stream);
-    } else {
-        route_t route = {.ring = ring,
-                         .shape = transport->env.shape,
-                         .plan = plan,
-                         .routing = routing,
-                         .stream = stream,
-                         .desk = desk,
-                         .at = &ring->layout.desk,
-                         .kept = (int32_t *)((char *)plan->bytes + ring->layout.plan_kept)};
-        status = decide(&route);
+        return publish;
     }
-    head->waves = transport->env.shape->ranks;
-    head->route_epoch = epoch;
-    head->confirmed = head->learned = 1;
-    head->spilled = head->dropped_receiver = 0;
-    head->valid = status == EPX_OK ? 1 : status;
-    return status;
+    route_t route = {.ring = ring,
+                     .shape = transport->env.shape,
+                     .plan = plan,
+                     .routing = routing,
+                     .stream = stream,
+                     .desk = desk,
+                     .at = &ring->layout.desk,
+                     .kept = (int32_t *)((char *)plan->bytes + ring->layout.plan_kept)};
+    return decide(&route);
 }

@@ -6,22 +6,12 @@ static int is_backward(const epx_ring_step_t *step) { return step->move == EPX_M
 
 static int64_t sum_bytes(const epx_ring_step_t *step) { return step->shape->width * (int64_t)sizeof(float); }
 
-/* Bytes of `tokens` partial sums: payload; routing-weight gradients and checksums. */
-static void count_bytes(const epx_ring_step_t *step, int64_t tokens, int64_t *payload, int64_t *meta)
-{
-    *payload += tokens * sum_bytes(step);
-    if (is_backward(step))
-        *meta += tokens * step->shape->top_k * (int64_t)sizeof(float);
-    if (step->shape->check == EPX_CHECK_FULL)
-        *meta += tokens * (int64_t)sizeof(uint32_t);
-}
-
 /* Goes on with the sums in `acc` and stores what they have become in `out` too. */
 static epx_status_t add_rows(epx_ring_step_t *step, float *acc, void *out, epx_type_t out_type)
 {
     const epx_ring_places_t *at = &step->ring->layout.places[step->side];
     const char *places = epx_ring_places(step);
-    epx_k_combine_t args = {.tokens = step->tokens,
+    epx_k_combine_t args = {.tokens = step->shape->tokens_max,
                             .tokens_device = epx_ring_plan_tokens(step->ring, step->plan) + step->block,
                             .columns = step->shape->top_k,
                             .width = step->shape->width,
@@ -45,7 +35,7 @@ static epx_status_t add_dots(epx_ring_step_t *step, float *dweight)
 {
     const epx_ring_places_t *at = &step->ring->layout.places[step->side];
     const char *places = epx_ring_places(step);
-    epx_k_take_dots_t args = {.tokens = step->tokens,
+    epx_k_take_dots_t args = {.tokens = step->shape->tokens_max,
                               .tokens_device = epx_ring_plan_tokens(step->ring, step->plan) + step->block,
                               .columns = step->shape->top_k,
                               .place = (const int32_t *)(places + at->place),
@@ -105,13 +95,13 @@ static epx_status_t pass_sums(epx_ring_step_t *step)
         epx_k_checksum_t args = {.src = mine + slot->sums,
                                  .stride = sum_bytes(step),
                                  .bytes = sum_bytes(step),
-                                 .n = step->tokens,
+                                 .n = step->shape->tokens_max, /* behind T nobody looks */
                                  .sum = (uint32_t *)(next + slot->checksum)};
         status = step->ring->base.env.kernels->checksum(&args, step->stream);
     }
     if (status == EPX_OK)
         status = epx_ring_passed(step);
-    count_bytes(step, step->tokens, &step->plan->sent_bytes, &step->plan->sent_meta_bytes);
+    epx_ring_count_sent(step, step->block);
     return status;
 }
 
@@ -119,12 +109,10 @@ static epx_status_t pass_sums(epx_ring_step_t *step)
 static epx_status_t receive_sums(epx_ring_step_t *step, int32_t hop)
 {
     const epx_ring_sum_slot_t *slot = &step->ring->layout.sum;
-    int32_t block = epx_ring_block_of(step->shape, hop);
     epx_status_t status = epx_ring_await_left(step, hop);
     if (status == EPX_OK)
         status = epx_ring_check_slot(step, hop, slot->sums, sum_bytes(step), slot->checksum);
-    count_bytes(step, epx_ring_tokens(step->ring, step->plan)[block], &step->plan->received_bytes,
-                &step->plan->received_meta_bytes);
+    epx_ring_count_received(step, epx_ring_block_of(step->shape, hop));
     return status;
 }
 
@@ -134,9 +122,8 @@ static epx_status_t write_out(epx_ring_step_t *step, void *out, float *dweight)
     const epx_transport_env_t *env = &step->ring->base.env;
     const epx_ring_layout_t *layout = &step->ring->layout;
     char *home = epx_ring_slot(step, step->shape->ranks);
-    int64_t tokens = epx_ring_tokens(step->ring, step->plan)[step->shape->rank];
     /* No place is in lo .. hi - 1: nothing is added, the sums are only converted. */
-    epx_k_combine_t args = {.tokens = tokens,
+    epx_k_combine_t args = {.tokens = step->shape->tokens_max,
                             .tokens_device = epx_ring_plan_tokens(step->ring, step->plan) + step->shape->rank,
                             .columns = step->shape->top_k,
                             .width = step->shape->width,
@@ -150,10 +137,16 @@ static epx_status_t write_out(epx_ring_step_t *step, void *out, float *dweight)
                             .first = 0,
                             .last = 1};
     epx_status_t status = env->kernels->combine(&args, step->stream);
-    size_t bytes = (size_t)tokens * (size_t)step->shape->top_k * sizeof(float);
-    if (status == EPX_OK && dweight != NULL && bytes > 0)
-        status = env->device->copy(dweight, home + layout->sum.dweight, bytes, step->stream);
-    return status;
+    if (status != EPX_OK || dweight == NULL)
+        return status;
+    int64_t bytes = step->shape->top_k * (int64_t)sizeof(float);
+    epx_k_gather_t home_dots = {.rows = epx_ring_block_rows(step, step->shape->rank),
+                                .src = home + layout->sum.dweight,
+                                .dst = dweight,
+                                .src_stride = bytes,
+                                .dst_stride = bytes,
+                                .bytes = bytes};
+    return env->kernels->gather(&home_dots, step->stream);
 }
 
 /* A group of one rank: the only hop begins and ends here. */

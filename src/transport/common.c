@@ -2,7 +2,9 @@
 #include "transport/common.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *const move_names[EPX_MOVES] = {"dispatch", "combine", "combine_backward",
                                                   "dispatch_backward"};
@@ -27,7 +29,8 @@ int64_t epx_shape_tables_bytes(const epx_shape_t *shape)
 }
 
 /* Appends one table at *end. */
-static epx_status_t copy_table(const epx_device_ops_t *device, const int32_t **table, int64_t count, int32_t **end)
+static epx_status_t copy_table(const epx_device_ops_t *device, const int32_t **table, int64_t count,
+                               int32_t **end)
 {
     epx_status_t status = device->copy(*end, *table, (size_t)count * sizeof(int32_t), NULL);
     *table = *end;
@@ -67,14 +70,100 @@ int64_t epx_take_area(int64_t *end, int64_t bytes)
 
 uint64_t epx_lane_advance(epx_lane_t *lane) { return ++lane->epoch; }
 
-void epx_lane_resume(epx_plan_base_t *plan)
+void epx_lane_leave(epx_plan_base_t *plan)
 {
-    if (plan->jump_epoch == 0)
-        return;
-    uint64_t next = plan->lane->epoch + 1;
-    plan->lane->epoch = next > plan->jump_epoch ? next : plan->jump_epoch;
-    plan->jump_epoch = 0;
+    plan->lane->epoch = (plan->lane->epoch / EPX_LANE_DEATH + 1) * EPX_LANE_DEATH;
+    plan->unsettled = 0;
 }
+
+/* ---- heads and reports ------------------------------------------------------------------------------------------ */
+
+epx_status_t epx_fetch(epx_transport_t *transport, void *to, const void *from, size_t bytes,
+                       epx_stream_t stream)
+{
+    const epx_device_ops_t *device = transport->env.device;
+    epx_status_t status = device->copy(to, from, bytes, stream);
+    return status == EPX_OK ? device->synchronize(stream) : status;
+}
+
+epx_status_t epx_head_write(epx_transport_t *transport, epx_plan_base_t *plan, int with_counts,
+                            epx_stream_t stream)
+{
+    size_t bytes = with_counts ? sizeof(epx_plan_head_t) : offsetof(epx_plan_head_t, routed);
+    return transport->env.device->copy(plan->bytes, &plan->head, bytes, stream);
+}
+
+epx_status_t epx_head_mark(epx_transport_t *transport, epx_plan_base_t *plan, int32_t *flag,
+                           epx_stream_t stream)
+{
+    ptrdiff_t offset = (char *)flag - (char *)&plan->head;
+    if (*flag)
+        return EPX_OK;
+    *flag = 1;
+    return transport->env.device->fill((char *)plan->bytes + offset, 1, sizeof(*flag), stream);
+}
+
+epx_k_verdict_t epx_route_for_kernels(const epx_plan_base_t *plan)
+{
+    return (epx_k_verdict_t){.head = epx_plan_head(plan), .report = plan->report, .route = plan->head.route};
+}
+
+/* Words of a report may be written by a device while the host looks. */
+static uint64_t look(const uint64_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+int epx_route_is_told(const epx_plan_base_t *plan) { return look(&plan->report->done) == plan->head.route; }
+
+/* The sentence about a rank's own bad notice. */
+static epx_status_t slip_error(const epx_transport_env_t *env, int64_t bad_at, int64_t bad_id)
+{
+    const epx_shape_t *shape = env->shape;
+    if (bad_at == EPX_NOTICE_TOKENS)
+        return env->services->fail(
+            EPX_ERR_ARG, "epx_plan_route: rank %d has %" PRId64 " tokens; the group was opened for 0 to %d",
+            shape->rank, bad_id, shape->tokens_max);
+    return env->services->fail(EPX_ERR_ROUTING,
+                               "%s: rank %d, token %" PRId64 ", k %" PRId64 ": expert id %" PRId64
+                               " is outside -1..%d; mend the router's output and route again",
+                               env->group_name, shape->rank, bad_at / shape->columns, bad_at % shape->columns,
+                               bad_id, shape->experts - 1);
+}
+
+static epx_status_t peer_route_error(const epx_transport_env_t *env, int32_t peer, const char *what)
+{
+    return env->services->fail(
+        EPX_ERR_PEER,
+        "%s: the route of rank %d failed (seen by rank %d in %s); mend it there and route again",
+        env->group_name, peer, env->shape->rank, what);
+}
+
+epx_status_t epx_route_verdict(epx_transport_t *transport, const epx_plan_base_t *plan)
+{
+    const epx_route_report_t *report = plan->report;
+    char what[64];
+    if (look(&report->dead) != plan->head.route)
+        return EPX_OK;
+    if (report->status != EPX_ERR_PEER)
+        return slip_error(&transport->env, report->bad_at, report->bad_id);
+    snprintf(what, sizeof(what), "route, lane %d", plan->lane->index);
+    return peer_route_error(&transport->env, report->rank, what);
+}
+
+int32_t epx_failure_channels(const epx_shape_t *shape) { return shape->lanes * EPX_FAILURE_ROWS; }
+
+static int32_t failure_channel(const epx_plan_base_t *plan)
+{
+    return plan->lane->index * EPX_FAILURE_ROWS + (int32_t)(plan->head.route % EPX_FAILURE_ROWS);
+}
+
+epx_status_t epx_route_post_failure(epx_transport_t *transport, const epx_plan_base_t *plan,
+                                    epx_stream_t stream)
+{
+    epx_fabric_t *fabric = transport->env.fabric;
+    return fabric->ops->post_failure(fabric, failure_channel(plan), (epx_epoch_t){.add = plan->head.route},
+                                     stream);
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
 
 epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer,
                            epx_stream_t stream)
@@ -115,9 +204,7 @@ static epx_status_t wait_error(epx_transport_t *transport, epx_status_t status,
             without_generation(result->expected), without_generation(result->seen), result->peer);
     }
     if (status == EPX_ERR_PEER && result->failure != 0)
-        return env->services->fail(
-            status, "%s: the route of rank %d failed (seen by rank %d in %s); mend it there and route again",
-            env->group_name, result->peer, rank, what);
+        return peer_route_error(env, result->peer, what);
     if (status == EPX_ERR_PEER) {
         env->fabric->ops->aborted(env->fabric, &culprit);
         if (culprit >= 0)
@@ -133,46 +220,64 @@ static epx_status_t wait_error(epx_transport_t *transport, epx_status_t status,
                                    : "the fabric failed");
 }
 
-epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, const epx_move_wait_t *wait,
-                           epx_stream_t stream)
+/* Ends also by this route's failure word, and where only the device knows, by what it reports. */
+static epx_wait_t wait_request(const epx_transport_t *transport, const epx_plan_base_t *plan,
+                               const epx_move_wait_t *wait)
 {
-    epx_fabric_t *fabric = transport->env.fabric;
     epx_wait_t request = {.channel = wait->channel,
                           .epoch = {.base = NULL, .add = wait->epoch},
                           .peer = wait->peer,
                           .mode = wait->mode,
-                          .failure_channel = wait->failure_channel,
-                          .failure_epoch = {.base = NULL, .add = wait->failure_epoch},
+                          .failure_channel = -1,
                           .timeout_ms = transport->env.shape->timeout_ms};
+    if (wait->watch) {
+        request.failure_channel = failure_channel(plan);
+        request.failure_epoch.add = plan->head.route;
+    }
+    if (!transport->env.device->host_access) {
+        request.stop = &plan->report->dead;
+        request.stop_value = plan->head.route;
+    }
+    return request;
+}
+
+epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, const epx_move_wait_t *wait,
+                           epx_stream_t stream)
+{
+    epx_fabric_t *fabric = transport->env.fabric;
+    epx_wait_t request = wait_request(transport, plan, wait);
     epx_wait_result_t result = {.peer = -1};
     epx_status_t status = fabric->ops->wait(fabric, &request, &result, stream);
     account_wait(plan, &result);
-    if (status == EPX_ERR_PEER && result.failure > wait->failure_epoch &&
-        result.failure < wait->failure_epoch + wait->failure_span) {
-        request.failure_epoch.add = wait->failure_epoch + wait->failure_span;
+    /* A larger failure word in the row stands for a later route, which says nothing of this one. */
+    while (status == EPX_ERR_PEER && result.peer >= 0 && result.failure > plan->head.route) {
+        request.failure_epoch.add = result.failure + 1;
         status = fabric->ops->wait(fabric, &request, &result, stream);
         account_wait(plan, &result);
     }
     if (status == EPX_OK)
         return EPX_OK;
-
+    if (status == EPX_ERR_PEER && result.failure != 0) {
+        epx_status_t own = epx_route_verdict(transport, plan);
+        status = own != EPX_OK ? own : status;
+        plan->head.valid = status;
+        if (own != EPX_OK)
+            return status;
+    }
     char what[96];
     snprintf(what, sizeof(what), "%s, wave %d, lane %d, slot %d", epx_move_name(wait->move), wait->wave,
              wait->lane, wait->wave % transport->env.shape->depth);
     return wait_error(transport, status, &result, what);
 }
 
-epx_status_t epx_route_exchange(epx_transport_t *transport, epx_plan_base_t *plan, const void *send,
-                                void *receive, size_t bytes, epx_stream_t stream)
+static epx_status_t exchange_blocks(epx_transport_t *transport, epx_plan_base_t *plan,
+                                    epx_exchange_t *exchange, epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;
-    epx_exchange_t exchange = {.channel = plan->lane->index,
-                               .send = send,
-                               .receive = receive,
-                               .bytes = bytes,
-                               .timeout_ms = transport->env.shape->timeout_ms};
     epx_wait_result_t result = {.peer = -1};
-    epx_status_t status = fabric->ops->exchange(fabric, &exchange, &result, stream);
+    exchange->channel = plan->lane->index;
+    exchange->timeout_ms = transport->env.shape->timeout_ms;
+    epx_status_t status = fabric->ops->exchange(fabric, exchange, &result, stream);
     account_wait(plan, &result);
     if (status == EPX_OK)
         return EPX_OK;
@@ -182,17 +287,31 @@ epx_status_t epx_route_exchange(epx_transport_t *transport, epx_plan_base_t *pla
     return wait_error(transport, status, &result, what);
 }
 
-epx_status_t epx_route_read_ids(epx_transport_t *transport, const epx_k_read_ids_t *args, epx_stream_t stream)
+epx_status_t epx_route_exchange(epx_transport_t *transport, epx_plan_base_t *plan, const void *send,
+                                void *receive, size_t bytes, epx_stream_t stream)
+{
+    epx_exchange_t exchange = {.send = send, .receive = receive, .bytes = bytes};
+    return exchange_blocks(transport, plan, &exchange, stream);
+}
+
+epx_status_t epx_route_exchange_on_host(epx_transport_t *transport, epx_plan_base_t *plan, const void *send,
+                                        void *receive, size_t bytes, epx_stream_t stream)
+{
+    epx_exchange_t exchange = {.on_host = 1, .send = send, .receive = receive, .bytes = bytes};
+    return exchange_blocks(transport, plan, &exchange, stream);
+}
+
+epx_status_t epx_route_read_ids(epx_transport_t *transport, const epx_k_read_ids_t *args, int look_now,
+                                epx_stream_t stream)
 {
     const epx_transport_env_t *env = &transport->env;
+    epx_route_notice_t notice = {.bad_at = EPX_NOTICE_GOOD};
     epx_status_t status = env->kernels->read_ids(args, stream);
-    if (status != EPX_OK || args->bad[0] < 0)
+    if (status == EPX_OK && (look_now || env->device->host_access))
+        status = epx_fetch(transport, &notice, args->notice, sizeof(notice), stream);
+    if (status != EPX_OK || notice.bad_at == EPX_NOTICE_GOOD)
         return status;
-    return env->services->fail(EPX_ERR_ROUTING,
-                               "%s: rank %d, token %" PRId64 ", k %" PRId64 ": expert id %" PRId64
-                               " is outside -1..%d; mend the router's output and route again",
-                               env->group_name, env->shape->rank, args->bad[0] / args->columns,
-                               args->bad[0] % args->columns, args->bad[1], args->experts - 1);
+    return slip_error(env, notice.bad_at, notice.bad_id);
 }
 
 epx_status_t epx_canary_fill(epx_transport_t *transport, void *area, int64_t bytes, epx_stream_t stream)

@@ -24,9 +24,9 @@ int32_t epx_move_channels(const epx_shape_t *shape);
 int32_t epx_move_channel(const epx_shape_t *shape, int32_t lane, int32_t wave, epx_move_t move);
 
 /*
- * Routing kernels read who owns what, so a transport keeps the owners' tables in device memory too, copied there once when
- * it opens. tables_bytes: what they take. copy: puts them at `area` (device) and makes *copy_p the shape with its tables
- * there; the fields that are no tables are the same.
+ * Routing kernels read who owns what, so a transport keeps the owners' tables in device memory too, copied
+ * there once when it opens. tables_bytes: what they take. copy: puts them at `area` (device) and makes
+ * *copy_p the shape with its tables there; the fields that are no tables are the same.
  */
 int64_t epx_shape_tables_bytes(const epx_shape_t *shape);
 epx_status_t epx_shape_tables_copy(const epx_transport_env_t *env, void *area, epx_shape_t *copy_p);
@@ -39,15 +39,69 @@ int64_t epx_round_up(int64_t bytes, int64_t unit);
  */
 int64_t epx_take_area(int64_t *end, int64_t bytes);
 
-/* The lane's next epoch: every route and every start call takes one, on every rank in the same order. */
+/* The lane's next epoch: every start call takes one, on every rank in the same order. */
 uint64_t epx_lane_advance(epx_lane_t *lane);
 
 /*
- * The first call on a plan whose route failed on this rank alone (no other rank knew at once): the lane's
- * epoch becomes max(epoch + 1, jump_epoch), as it does on the peers when their dispatch sees the failure.
- * Nothing otherwise.
+ * Routes that fail, and the lane.
+ *
+ * A failed route must leave all ranks with equal epochs on the lane, although they see it at different calls
+ * of the plan: a rank that sees it takes no further epochs for that pass, others have taken some before they
+ * saw it. So whoever sees its plan die goes on from the next multiple of EPX_LANE_DEATH, once for a route:
+ *
+ * - D1: in the data call that finds the plan dead (by a failure word, or by what this rank's device reports);
+ *
+ * - D2: where the route itself returned the error and others may not know yet (`unsettled`), at the next call
+ * of the plan: a data call, a route, its end. Not before: other plans of the lane may have passes in between;
+ *
+ * - D3: where nobody has seen yet whether the last route was good (`unsettled`), at the next route of the
+ * plan, on every rank, whether its own was good or not.
+ *
+ * Between the first rank's D1 and the last one's no epoch of the lane is taken: the lane carries that pass,
+ * and routes take none. A rank that has gone leaves words that others wait for unset; they end by their own
+ * D1. Where every rank knows at the end of the route itself (ragged and ring, errors seen by the host)
+ * nothing is unsettled.
+ *
+ * Errors that the device finds (a bad id where the host cannot look) come up only where a pass begins, where
+ * a finish waits for a rank that has gone for this reason, in the next route of the plan, and in
+ * epx_plan_stats; within a pass that has begun all ranks make all calls, and the kernels of the dead plan do
+ * nothing. A pass that begins can be refused by one rank alone: it starts nothing, so that no other rank can
+ * end that pass without seeing the error too.
  */
-void epx_lane_resume(epx_plan_base_t *plan);
+void epx_lane_leave(epx_plan_base_t *plan);
+
+/* Failure words of a lane's routes: the n-th has row n mod this. One row would not do: a plan that was routed
+ * well and is still to be dispatched must neither take a later failure for its own, nor miss its own behind a
+ * later one. */
+#define EPX_FAILURE_ROWS 32
+int32_t epx_failure_channels(const epx_shape_t *shape);
+
+/* Tells all peers that this rank's part of the plan's route failed; the word is the route's number. Waits for
+ * nobody. */
+epx_status_t epx_route_post_failure(epx_transport_t *transport, const epx_plan_base_t *plan,
+                                    epx_stream_t stream);
+
+/*
+ * EPX_OK, or what this rank's device has found of the plan's route by now, with its text: ROUTING or ARG
+ * naming this rank's slip, PEER naming the rank. Never blocks.
+ */
+epx_status_t epx_route_verdict(epx_transport_t *transport, const epx_plan_base_t *plan);
+
+/* Whether what the device tells of the plan's route (report and what stands behind it) is there. */
+int epx_route_is_told(const epx_plan_base_t *plan);
+
+/* Host reads of device memory: copies and synchronises. For checks, and where a contract says that it
+ * synchronises. */
+epx_status_t epx_fetch(epx_transport_t *transport, void *to, const void *from, size_t bytes,
+                       epx_stream_t stream);
+
+/* Copies the host's copy of the head, all but the counts, to the bytes; with_counts: the counts too. */
+epx_status_t epx_head_write(epx_transport_t *transport, epx_plan_base_t *plan, int with_counts,
+                            epx_stream_t stream);
+
+/* Sets a flag of the head (confirmed, learned) in the host's copy and in the bytes. */
+epx_status_t epx_head_mark(epx_transport_t *transport, epx_plan_base_t *plan, int32_t *flag,
+                           epx_stream_t stream);
 
 /* Sets my word of the move at one peer or all (EPX_ALL_PEERS); rows have been stored before (LOADSTORE). */
 epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer,
@@ -59,15 +113,12 @@ typedef struct epx_move_wait {
     uint64_t epoch;
     int32_t peer; /* or EPX_ALL_PEERS */
     epx_wait_mode_t mode;
-    int32_t failure_channel; /* -1: no failure words */
-    uint64_t failure_epoch;
-    /* A failure word above failure_epoch by less than this stands for a later failure in the same row of
-     * words: the wait goes on. 0: every word that has reached failure_epoch counts. */
-    uint64_t failure_span;
+    int32_t watch; /* 1: failure words of the plan's route end the wait */
 } epx_move_wait_t;
 
 /* Waits, adds to the plan's waiting time, and on an error sets the text: operation, wave, lane, peer,
- * expected and seen epoch. A failure word gives EPX_ERR_PEER "rank p's route failed". */
+ * expected and seen epoch. A failure word gives EPX_ERR_PEER "rank p's route failed"; so does, in any wait,
+ * what this rank's device reports of the plan's route: the plan's head is dead then. */
 epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, const epx_move_wait_t *wait,
                            epx_stream_t stream);
 
@@ -76,16 +127,30 @@ epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, co
 epx_status_t epx_route_exchange(epx_transport_t *transport, epx_plan_base_t *plan, const void *send,
                                 void *receive, size_t bytes, epx_stream_t stream);
 
-/* Reads ids through kernels->read_ids and turns a bad one into EPX_ERR_ROUTING with rank, token, k and id.
- * host device: `bad` is looked at at once. */
-epx_status_t epx_route_read_ids(epx_transport_t *transport, const epx_k_read_ids_t *args,
+/* As epx_route_exchange with blocks in host memory. */
+epx_status_t epx_route_exchange_on_host(epx_transport_t *transport, epx_plan_base_t *plan, const void *send,
+                                        void *receive, size_t bytes, epx_stream_t stream);
+
+/*
+ * Reads ids through kernels->read_ids, and takes the weights along. look: the notice is looked at now (it
+ * must be where this is the end of the matter; elsewhere it costs a synchronisation on devices without
+ * host_access); a bad one is EPX_ERR_ROUTING with rank, token, k and id, or EPX_ERR_ARG with T. Where the
+ * host reaches the memory it looks in any case.
+ */
+epx_status_t epx_route_read_ids(epx_transport_t *transport, const epx_k_read_ids_t *args, int look,
                                 epx_stream_t stream);
 
-/* The plan's head. */
+/* The plan's head in its bytes: device memory. */
 static inline epx_plan_head_t *epx_plan_head(const epx_plan_base_t *plan)
 {
     return (epx_plan_head_t *)plan->bytes;
 }
+
+/* What kernels that decide the plan's route get. */
+epx_k_verdict_t epx_route_for_kernels(const epx_plan_base_t *plan);
+
+/* The transport's own part of the plan's report. */
+static inline void *epx_plan_report(const epx_plan_base_t *plan) { return plan->report + 1; }
 
 /* Fills an area with the NaN pattern when the group checks with canaries. */
 epx_status_t epx_canary_fill(epx_transport_t *transport, void *area, int64_t bytes, epx_stream_t stream);

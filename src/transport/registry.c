@@ -55,7 +55,7 @@ static int is_complete(const epx_transport_ops_t *ops)
            ops->dispatch_start != NULL && ops->dispatch_finish != NULL && ops->combine_start != NULL &&
            ops->combine_finish != NULL && ops->combine_backward_start != NULL &&
            ops->combine_backward_finish != NULL && ops->dispatch_backward_start != NULL &&
-           ops->dispatch_backward_finish != NULL && ops->dump != NULL;
+           ops->dispatch_backward_finish != NULL && ops->account != NULL && ops->dump != NULL;
 }
 
 epx_status_t epx_registry_load(const char *path, const epx_transport_ops_t **ops_p)

@@ -153,15 +153,15 @@ typedef struct bytes {
 } bytes_t;
 
 /*
- * T = 2, 0, 1; rows of 12 bytes with 5 of aux, K = 1: id and weight are 8 bytes. A notice is T and three
- * counts: 24. Rank r sends its own block and its left neighbour's, and three blocks' sums of 12 bytes a token
- * (three tokens). Rank 0: (2 + 1) * 17 + 36, 2 * 24 + 3 * 8. Backward: no aux, and 4 bytes of weight gradient
- * with every sum.
+ * T = 2, 0, 1; rows of 12 bytes with 5 of aux, K = 1: id and weight are 8 bytes. A notice (24
+ * bytes) and three counts, to a multiple of 8: 40. Rank r sends its own block and its left neighbour's, and
+ * three blocks' sums of 12 bytes a token (three tokens). Rank 0: (2 + 1) * 17 + 36, 2 * 40 + 3 * 8. Backward:
+ * no aux, and 4 bytes of weight gradient with every sum.
  */
 static const bytes_t wanted_bytes[RANKS][2] = {
-    {{87, 72, 53, 56}, {159, 108, 101, 76}},
-    {{70, 64, 87, 72}, {130, 92, 159, 108}},
-    {{53, 56, 70, 64}, {101, 76, 130, 92}},
+    {{87, 104, 53, 88}, {159, 140, 101, 108}},
+    {{70, 96, 87, 104}, {130, 124, 159, 140}},
+    {{53, 88, 70, 96}, {101, 108, 130, 124}},
 };
 
 static void check_bytes(rank_t *self, epx_plan_h plan, const bytes_t *wanted)

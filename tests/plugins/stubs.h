@@ -78,6 +78,8 @@ static epx_status_t stub_dx(epx_transport_t *t, epx_plan_base_t *p, int32_t w, v
     return EPX_ERR_UNSUPPORTED;
 }
 
+static void stub_account(epx_transport_t *t, epx_plan_base_t *p) { (void)t, (void)p; }
+
 static void stub_dump(epx_transport_t *t, void (*line)(void *, const char *), void *context)
 {
     (void)t, (void)line, (void)context;
@@ -103,6 +105,7 @@ static inline epx_transport_ops_t stub_table(const char *name)
         .combine_backward_finish = stub_dy,
         .dispatch_backward_start = stub_in,
         .dispatch_backward_finish = stub_dx,
+        .account = stub_account,
         .dump = stub_dump,
     };
 }

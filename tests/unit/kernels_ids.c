@@ -13,7 +13,10 @@
 
 static int64_t ids[CELLS];
 static int32_t narrow[CELLS], expert[CELLS + 1], ordinal[CELLS + 1], counts[COUNTS + 1];
-static int64_t skipped, bad[2];
+static int64_t skipped;
+static epx_route_notice_t notice;
+static const float weights[] = {1, 2, 3, 4, 5};
+static float weights_copy[6];
 
 static epx_k_read_ids_t arguments(int64_t tokens, int32_t columns, int32_t top_k, int32_t experts,
                                   int32_t splits)
@@ -23,10 +26,11 @@ static epx_k_read_ids_t arguments(int64_t tokens, int32_t columns, int32_t top_k
     for (int32_t i = 0; i <= COUNTS; i++)
         counts[i] = UNTOUCHED;
     skipped = UNTOUCHED;
-    bad[0] = bad[1] = UNTOUCHED;
+    notice = (epx_route_notice_t){UNTOUCHED, UNTOUCHED, UNTOUCHED};
     return (epx_k_read_ids_t){.ids = ids,
                               .id_type = EPX_INT64,
                               .tokens = tokens,
+                              .tokens_max = CELLS,
                               .columns = columns,
                               .top_k = top_k,
                               .experts = experts,
@@ -35,7 +39,7 @@ static epx_k_read_ids_t arguments(int64_t tokens, int32_t columns, int32_t top_k
                               .ordinal = ordinal,
                               .counts = counts,
                               .skipped = &skipped,
-                              .bad = bad};
+                              .notice = &notice};
 }
 
 Test(kernels_ids, by_hand)
@@ -55,7 +59,8 @@ Test(kernels_ids, by_hand)
     cr_assert_eq(counts[2], 3);
     cr_assert_eq(counts[3], UNTOUCHED);
     cr_assert_eq(skipped, 1);
-    cr_assert_eq(bad[0], -1);
+    cr_assert_eq(notice.bad_at, EPX_NOTICE_GOOD);
+    cr_assert_eq(notice.tokens, 3);
 }
 
 Test(kernels_ids, splits_have_counts_and_ordinals_of_their_own)
@@ -73,8 +78,8 @@ Test(kernels_ids, splits_have_counts_and_ordinals_of_their_own)
 
 static void untouched_but_for_bad(int64_t index, int64_t id)
 {
-    cr_assert_eq(bad[0], index, "index %lld", (long long)bad[0]);
-    cr_assert_eq(bad[1], id, "id %lld", (long long)bad[1]);
+    cr_assert_eq(notice.bad_at, index, "index %lld", (long long)notice.bad_at);
+    cr_assert_eq(notice.bad_id, id, "id %lld", (long long)notice.bad_id);
     cr_assert_eq(skipped, UNTOUCHED);
     for (int32_t i = 0; i <= CELLS; i++)
         cr_assert(expert[i] == UNTOUCHED && ordinal[i] == UNTOUCHED);
@@ -126,7 +131,7 @@ Test(kernels_ids, the_first_of_two_bad_ids_is_told)
     /* What lies behind T tokens is not looked at. */
     args = arguments(2, 1, 1, 2, 1);
     epx_host_read_ids(&args, NULL);
-    cr_assert_eq(bad[0], -1);
+    cr_assert_eq(notice.bad_at, EPX_NOTICE_GOOD);
     cr_assert_eq(expert[2], UNTOUCHED);
 }
 
@@ -136,7 +141,7 @@ Test(kernels_ids, no_tokens_and_a_device_scalar)
     epx_k_read_ids_t args = arguments(50, 1, 1, 3, 4);
     args.tokens_device = &none;
     epx_host_read_ids(&args, NULL);
-    cr_assert_eq(bad[0], -1);
+    cr_assert_eq(notice.bad_at, EPX_NOTICE_GOOD);
     cr_assert_eq(skipped, 0);
     for (int32_t i = 0; i < 12; i++)
         cr_assert_eq(counts[i], 0);
@@ -150,6 +155,33 @@ Test(kernels_ids, no_tokens_and_a_device_scalar)
     cr_assert_eq(expert[1], 1);
     cr_assert_eq(expert[2], UNTOUCHED);
     cr_assert_eq(ordinal[0], UNTOUCHED);
+}
+
+/* Where T comes from the device nobody has looked at it before. */
+Test(kernels_ids, a_bad_number_of_tokens_reads_nothing)
+{
+    static const int64_t bad[] = {-1, 6, INT64_MIN, INT64_MAX, (int64_t)1 << 32};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        epx_k_read_ids_t args = arguments(5, 1, 1, 2, 1);
+        args.tokens_device = &bad[i];
+        args.tokens_max = 5;
+        args.ids = NULL;
+        cr_assert_eq(epx_host_read_ids(&args, NULL), EPX_OK);
+        untouched_but_for_bad(EPX_NOTICE_TOKENS, bad[i]);
+        cr_assert_eq(notice.tokens, bad[i]);
+    }
+}
+
+Test(kernels_ids, weights_are_taken_along)
+{
+    memcpy(ids, (int64_t[]){0, 1, -1, 0}, 32);
+    epx_k_read_ids_t args = arguments(2, 2, 2, 2, 1);
+    args.weights = weights;
+    args.weights_copy = weights_copy;
+    epx_host_read_ids(&args, NULL);
+    for (int32_t i = 0; i < 4; i++)
+        cr_assert_eq(weights_copy[i], weights[i]);
+    cr_assert_eq(weights_copy[4], 0);
 }
 
 Test(kernels_ids, agrees_with_looking_back)

@@ -61,28 +61,35 @@ Test(pooled_gates, places_are_numbered_by_wave_destination_slot)
 {
     epx_k_pooled_layout_t layout = three_experts();
     int32_t place[6], slot[6];
-    int64_t gate[2], valid[1], routed = -1, skipped = -1, dropped = -1, spilled = -1;
+    int64_t gate[2], valid[1];
+    epx_plan_head_t head = {.routed = -1, .skipped = -1, .dropped_sender = -1, .spilled = -1};
+    epx_route_report_t report = {0};
+    epx_route_notice_t notice = {.tokens = 6, .bad_at = EPX_NOTICE_GOOD};
     epx_k_pooled_gate1_t args = {.layout = &layout,
-                                 .tokens = 6,
+                                 .notice = &notice,
                                  .expert = three_ids,
                                  .place = place,
                                  .slot = slot,
                                  .gate = gate,
                                  .valid = valid,
-                                 .routed = &routed,
-                                 .skipped = &skipped,
-                                 .dropped = &dropped,
-                                 .spilled = &spilled};
+                                 .verdict = {.head = &head, .report = &report, .route = 9}};
     cr_assert_eq(epx_host_pooled_gate1(&args, NULL), EPX_OK);
     expect_ints("place", place, three_places, 6);
     cr_expect_eq(valid[0], 6);
-    cr_expect(routed == 6 && skipped == 0 && dropped == 1 && spilled == 0);
+    cr_expect(head.routed == 6 && head.skipped == 0 && head.dropped_sender == 1 && head.spilled == 0);
+    cr_expect(head.valid == 1 && head.tokens == 6 && report.done == 0 && report.dead == 0);
 
-    /* T on the device, and none at all. */
-    int64_t nothing = 0;
-    args.tokens_device = &nothing;
+    /* No tokens at all. */
+    notice.tokens = 0;
     cr_assert_eq(epx_host_pooled_gate1(&args, NULL), EPX_OK);
-    cr_expect(routed == 0 && skipped == 0 && dropped == 0 && valid[0] == 0);
+    cr_expect(head.routed == 0 && head.skipped == 0 && head.dropped_sender == 0 && valid[0] == 0);
+
+    /* Ids that are bad: nothing travels, and the head says why. */
+    notice = (epx_route_notice_t){.tokens = 6, .bad_at = 4, .bad_id = 3};
+    cr_assert_eq(epx_host_pooled_gate1(&args, NULL), EPX_OK);
+    cr_expect(head.valid == EPX_ERR_ROUTING && head.tokens == 0 && valid[0] == 0);
+    cr_expect(report.dead == 9 && report.status == EPX_ERR_ROUTING && report.rank == layout.rank &&
+              report.bad_at == 4 && report.bad_id == 3);
 }
 
 Test(pooled_gates, a_spilled_choice_has_a_place_of_its_own)
@@ -94,21 +101,21 @@ Test(pooled_gates, a_spilled_choice_has_a_place_of_its_own)
     static const int32_t ids[] = {0, 2, 1, 2, 0, -1, 2, 0, 2, 1, 2, 0};
     static const int32_t wanted[] = {0, -1, 3, -1, 1, -1, 2, -1, 5, -1, -1, 4};
     int32_t place[12], slot[12];
-    int64_t gate[2], valid[1], routed, skipped, dropped, spilled;
+    int64_t gate[2], valid[1];
+    epx_plan_head_t head;
+    epx_route_notice_t notice = {.tokens = 6, .bad_at = EPX_NOTICE_GOOD};
     epx_k_pooled_gate1_t args = {.layout = &layout,
-                                 .tokens = 6,
+                                 .notice = &notice,
                                  .expert = ids,
                                  .place = place,
                                  .slot = slot,
                                  .gate = gate,
                                  .valid = valid,
-                                 .routed = &routed,
-                                 .skipped = &skipped,
-                                 .dropped = &dropped,
-                                 .spilled = &spilled};
+                                 .verdict = {.head = &head}};
     cr_assert_eq(epx_host_pooled_gate1(&args, NULL), EPX_OK);
     expect_ints("place", place, wanted, 12);
-    cr_expect(routed == 6 && skipped == 0 && dropped == 0 && spilled == 1 && valid[0] == 6);
+    cr_expect(head.routed == 6 && head.skipped == 0 && head.dropped_sender == 0 && head.spilled == 1 &&
+              valid[0] == 6);
 }
 
 /*
@@ -141,20 +148,19 @@ Test(pooled_gates, virtual_slabs_lie_by_sender_then_destination)
                                     .tag_bytes = 2,
                                     .header_bytes = 32};
     int32_t place[4], slot[4], list[4], tag[4], to[4], from[4];
-    int64_t gate[2], valid[2], counters[4], start[2], count[2], bad[2];
+    int64_t gate[2], valid[2], start[2], count[2], bad[2];
+    epx_plan_head_t head = {0};
+    epx_route_notice_t notice = {.tokens = 4, .bad_at = EPX_NOTICE_GOOD};
     unsigned char headers[32], kept[4];
     void *pointer[4];
     epx_k_pooled_gate1_t gate1 = {.layout = &layout,
-                                  .tokens = 4,
+                                  .notice = &notice,
                                   .expert = ids,
                                   .place = place,
                                   .slot = slot,
                                   .gate = gate,
                                   .valid = valid,
-                                  .routed = &counters[0],
-                                  .skipped = &counters[1],
-                                  .dropped = &counters[2],
-                                  .spilled = &counters[3]};
+                                  .verdict = {.head = &head}};
     cr_assert_eq(epx_host_pooled_gate1(&gate1, NULL), EPX_OK);
     expect_ints("place", place, wanted, 4);
     expect_longs("valid", valid, (const int64_t[]){2, 2}, 2);
@@ -180,6 +186,7 @@ Test(pooled_gates, virtual_slabs_lie_by_sender_then_destination)
                                   .kept = kept,
                                   .start = start,
                                   .count = count,
+                                  .verdict = {.head = &head},
                                   .bad = bad};
     cr_assert_eq(epx_host_pooled_gate2(&gate2, NULL), EPX_OK);
     expect_ints("to", to, (const int32_t[]){0, 2, 1, 3}, 4);
@@ -243,7 +250,9 @@ typedef struct receiver {
     unsigned char headers[2 * 48];
     int32_t tag[6], to[6], from[4];
     uint8_t kept[6];
-    int64_t start[2], count[2], kept_total, dropped_total, bad[2];
+    int64_t start[2], count[2], bad[2];
+    epx_plan_head_t head;
+    epx_route_report_t report;
     void *pointer[4];
 } receiver_t;
 
@@ -287,8 +296,10 @@ static void fill_receiver(receiver_t *r, int32_t tag_bytes)
                                         .rows_per_expert = 2,
                                         .tag_bytes = tag_bytes,
                                         .header_bytes = 48};
-    r->kept_total = r->dropped_total = 100;
+    r->head = (epx_plan_head_t){.valid = 1, .tokens = 3, .kept = 100, .dropped_receiver = 100};
+    r->report = (epx_route_report_t){0};
     for (int s = 0; s < 2; s++) {
+        memset(r->headers + 48 * s, 0, 4); /* EPX_OK */
         memcpy(r->headers + 48 * s + 4, &stamp, sizeof(stamp));
         memcpy(r->headers + 48 * s + EPX_POOLED_HEADER_VALID, &valid[s], sizeof(valid[s]));
         for (int q = 0; q < 3; q++)
@@ -308,8 +319,8 @@ static void receive(receiver_t *r)
                                  .kept = r->kept,
                                  .start = r->start,
                                  .count = r->count,
-                                 .kept_total = &r->kept_total,
-                                 .dropped_total = &r->dropped_total,
+                                 .counts = 1,
+                                 .verdict = {.head = &r->head, .report = &r->report, .route = 9},
                                  .bad = r->bad};
     cr_assert_eq(epx_host_pooled_gate2(&args, NULL), EPX_OK);
 }
@@ -325,7 +336,8 @@ Test(pooled_gates, the_receiver_walks_slots_round_robin)
         cr_expect_arr_eq(r.kept, ((const uint8_t[]){1, 0, 1, 1, 0, 1}), 6);
         expect_longs("start", r.start, (const int64_t[]){0, 2}, 2);
         expect_longs("count", r.count, (const int64_t[]){2, 2}, 2);
-        cr_expect(r.kept_total == 104 && r.dropped_total == 101 && r.bad[0] == -1);
+        cr_expect(r.head.kept == 104 && r.head.dropped_receiver == 101 && r.bad[0] == -1);
+        cr_expect(r.report.done == 9 && r.report.dead == 0 && r.report.kept == 104);
     }
 }
 
@@ -337,6 +349,26 @@ Test(pooled_gates, a_header_of_another_move_is_reported)
     memcpy(r.headers + 48 + 4, &stale, sizeof(stale));
     receive(&r);
     expect_longs("bad", r.bad, (const int64_t[]){1, 4}, 2);
+}
+
+/* A source's route failed: whatever the headers hold, nothing has come; its own word about itself stays. */
+Test(pooled_gates, a_header_of_a_failed_route_ends_the_plan)
+{
+    receiver_t r;
+    const int32_t failed = EPX_ERR_ROUTING;
+    for (int own = 0; own < 2; own++) {
+        fill_receiver(&r, 2);
+        memcpy(r.headers + 48, &failed, sizeof(failed));
+        if (own)
+            r.head.valid = EPX_ERR_ROUTING;
+        receive(&r);
+        expect_ints("to", r.to, (const int32_t[]){-1, -1, -1, -1, -1, -1}, 6);
+        cr_expect_arr_eq(r.kept, ((const uint8_t[6]){0}), 6);
+        expect_longs("count", r.count, (const int64_t[]){0, 0}, 2);
+        cr_expect(r.head.valid == (own ? EPX_ERR_ROUTING : EPX_ERR_PEER) && r.head.kept == 100);
+        cr_expect(r.report.done == 9 && r.report.dead == (own ? 0 : 9));
+        cr_expect(own || (r.report.rank == 1 && r.report.status == EPX_ERR_PEER && r.head.tokens == 0));
+    }
 }
 
 Test(pooled_gates, a_tag_that_no_expert_has_is_an_empty_slot_and_reported)

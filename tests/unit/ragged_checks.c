@@ -41,7 +41,12 @@ static epx_status_t known_counts(epx_fabric_t *fabric, const epx_exchange_t *exc
                                  epx_wait_result_t *result_p, epx_stream_t stream)
 {
     (void)fabric, (void)result_p, (void)stream;
-    memcpy(exchange->receive, counts, sizeof(counts));
+    const epx_route_notice_t notice = {.tokens = T, .bad_at = EPX_NOTICE_GOOD};
+    for (int r = 0; r < RANKS; r++) {
+        char *block = (char *)exchange->receive + (size_t)r * exchange->bytes;
+        memcpy(block, &notice, sizeof(notice));
+        memcpy(block + sizeof(notice), counts + r * EXPERTS, EXPERTS * sizeof(*counts));
+    }
     return EPX_OK;
 }
 
@@ -134,9 +139,11 @@ static void open_sides(epx_check_t check, epx_wire_t wire)
             .batch = aligned_alloc(256, (size_t)s->sizes.batch_bytes + 256)};
         void *state = calloc(1, (size_t)s->sizes.state_bytes);
         cr_assert_eq(epx_transport_ragged.open(&s->env, state, &s->transport), EPX_OK);
-        s->plan = (epx_plan_base_t){.bytes = aligned_alloc(256, (size_t)s->sizes.plan_bytes),
-                                    .state = calloc(1, (size_t)s->sizes.plan_state_bytes),
-                                    .lane = &s->lane};
+        s->plan =
+            (epx_plan_base_t){.bytes = aligned_alloc(256, (size_t)s->sizes.plan_bytes),
+                              .state = calloc(1, (size_t)s->sizes.plan_state_bytes),
+                              .report = calloc(1, sizeof(epx_route_report_t) + (size_t)s->sizes.report_bytes),
+                              .lane = &s->lane};
         s->batch = (epx_batch_t)EPX_BATCH_INIT;
         for (int i = 0; i < T * H; i++)
             s->x[i] = (float)(100 * r + i);
@@ -155,6 +162,7 @@ static void close_sides(void)
         free(side[r].transport);
         free(side[r].plan.bytes);
         free(side[r].plan.state);
+        free(side[r].plan.report);
     }
 }
 

@@ -12,10 +12,11 @@ enum { RANKS = 2, EXPERTS = 4, PAIRS = 4, ASSIGNMENTS = 8, UNSET = -77 };
 typedef struct layout {
     epx_shape_t shape;
     epx_ragged_order_t order;
-    int32_t accepted[16], first_row[8], last_token[PAIRS], list_end[PAIRS];
+    int32_t counts[16], accepted[16], first_row[8], last_token[PAIRS], list_end[PAIRS];
     int64_t scratch[8], base[PAIRS];
     epx_plan_head_t head;
-    epx_ragged_wave_t wave[2];
+    epx_route_report_t report;
+    epx_ragged_wave_t wave[2], told[2];
     int32_t place[ASSIGNMENTS], send[ASSIGNMENTS];
     epx_run_t send_runs[EXPERTS], return_runs[EXPERTS * RANKS];
     int64_t start[2 * EXPERTS], count[2 * EXPERTS], home_start[PAIRS], home_count[PAIRS];
@@ -50,9 +51,19 @@ static const int32_t ids1[] = {0, 0, 1, 2}, ordinals1[] = {0, 1, 0, 0};
 static const int32_t counts3[] = {2, 1, 2, 2, 1, 1};
 static const float weights0[] = {1, 2, 3, 4, 5, 6}, weights1[] = {7, 8, 9, 10};
 
+/* A notice as it lies in an exchange. */
+typedef struct noticed {
+    epx_route_notice_t notice;
+    int32_t counts[4];
+} noticed_t;
+
+static noticed_t noticed[2]; /* what the ranks say, but for T and counts */
+
 static void set_shape(int32_t rank, int32_t row_align)
 {
     memset(&out, 0, sizeof(out));
+    for (int32_t r = 0; r < 2; r++)
+        noticed[r].notice.bad_at = EPX_NOTICE_GOOD;
     out.shape = (epx_shape_t){.rank = rank,
                               .ranks = 2,
                               .virtual_ranks = 2,
@@ -73,23 +84,30 @@ static void lay_out(const epx_ragged_order_t *order, int32_t local_experts_max, 
                     const int32_t *expert, const int32_t *ordinal, const int32_t *counts,
                     const float *weights)
 {
+    int32_t entries = out.shape.splits * out.shape.experts;
+    for (int32_t r = 0; r < out.shape.ranks; r++) {
+        noticed[r].notice.tokens = tokens;
+        memcpy(noticed[r].counts, counts + r * entries, (size_t)entries * sizeof(*counts));
+    }
     out.order = *order;
     epx_k_ragged_layout_t args = {.shape = &out.shape,
                                   .order = &out.order,
                                   .local_experts_max = local_experts_max,
                                   .rank_wire = rank_wire,
-                                  .tokens = tokens,
+                                  .notices = noticed,
+                                  .notice_stride = sizeof(noticed[0]),
                                   .expert = expert,
                                   .ordinal = ordinal,
-                                  .counts = counts,
                                   .weights = weights,
+                                  .counts = out.counts,
                                   .accepted = out.accepted,
                                   .scratch = out.scratch,
                                   .first_row = out.first_row,
                                   .last_token = out.last_token,
                                   .list_end = out.list_end,
                                   .base = out.base,
-                                  .head = &out.head,
+                                  .verdict = {.head = &out.head, .report = &out.report, .route = 9},
+                                  .wave_report = out.told,
                                   .wave = out.wave,
                                   .place = out.place,
                                   .send = out.send,
@@ -113,6 +131,10 @@ static void lay_out(const epx_ragged_order_t *order, int32_t local_experts_max, 
                                   .wire_start = out.wire_start,
                                   .wire_room = out.wire_room};
     cr_assert_eq(epx_host_ragged_layout(&args, NULL), EPX_OK);
+    cr_assert_eq(out.report.done, 9);
+    cr_assert_eq(out.report.kept, out.head.kept);
+    for (int32_t c = 0; c < order->chunks; c++)
+        cr_assert_eq(memcmp(&out.told[c], &out.wave[c], sizeof(out.wave[c])), 0);
 }
 
 static void ints(const char *what, const int32_t *got, int n, const int32_t *wanted)
@@ -253,6 +275,8 @@ Test(ragged_layout, virtual_ranks)
     const epx_ragged_order_t order = {
         .chunks = 2, .expert = order_expert, .first = order_first, .wave = wave, .at = at};
     memset(&out, 0, sizeof(out));
+    for (int32_t r = 0; r < 2; r++)
+        noticed[r].notice.bad_at = EPX_NOTICE_GOOD;
     out.shape = (epx_shape_t){.ranks = 1,
                               .virtual_ranks = 2,
                               .splits = 2,
@@ -325,4 +349,40 @@ Test(verify, finds_the_first_changed_row)
     epx_host_verify(&args, NULL);
     cr_assert_eq(bad[0], 3);
     cr_assert_eq(bad[1], 1);
+}
+
+/* One bad notice: all runs are empty but the heads, which tell every receiver of no wire rows. */
+Test(ragged_layout, a_failed_route_moves_nothing)
+{
+    for (int32_t rank = 0; rank < 2; rank++) {
+        for (int rank_wire = 0; rank_wire < 2; rank_wire++) {
+            set_shape(rank, 1);
+            noticed[0].notice.bad_at = 5;
+            noticed[0].notice.bad_id = -9;
+            lay_out(&two_chunks, 2, rank_wire, 3, ids0, ordinals0, counts3, weights0);
+            cr_assert_eq(out.head.valid, rank == 0 ? EPX_ERR_ROUTING : EPX_ERR_PEER);
+            cr_assert_eq(out.head.tokens, 0);
+            cr_assert(out.report.dead == 9 && out.report.rank == 0 && out.report.status == out.head.valid);
+            cr_assert(out.report.bad_at == 5 && out.report.bad_id == -9);
+            for (int i = 0; i < 3; i++)
+                cr_assert_eq(out.send_runs[i].rows, 0);
+            for (int i = 0; i < 2 * RANKS; i++)
+                cr_assert(out.return_runs[i].rows == 0 && out.count[i] == 0 && out.home_count[i] == 0);
+            for (int q = 0; rank_wire && q < PAIRS; q++) {
+                cr_assert(out.wire_runs[q].rows == 0 && out.list_runs[q].rows == 0 &&
+                          out.back_runs[q].rows == 0 && out.wire_start[q] == 0 && out.wire_room[q] == 0);
+                cr_assert(out.head_runs[q].rows == 1 && out.head_runs[q].first == q &&
+                          out.head_runs[q].row == rank && out.head_runs[q].peer == q % 2);
+            }
+        }
+    }
+}
+
+Test(ragged_layout, tokens_that_are_too_many_are_an_argument_error)
+{
+    set_shape(1, 1);
+    noticed[1].notice.bad_at = EPX_NOTICE_TOKENS;
+    noticed[1].notice.bad_id = 4;
+    lay_out(&one_chunk, 2, 0, 4, ids1, ordinals1, counts3, weights1);
+    cr_assert(out.head.valid == EPX_ERR_ARG && out.report.status == EPX_ERR_ARG && out.report.bad_id == 4);
 }

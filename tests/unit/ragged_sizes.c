@@ -88,7 +88,7 @@ Test(ragged_sizes, small_shapes)
     epx_sizes_t sizes = sizes_of(&shape);
     cr_assert_eq(sizes.batch_rows_max, 1);
     cr_assert_eq(sizes.waves, 2);
-    cr_assert_eq(sizes.exchange_bytes, 2 * 4);
+    cr_assert_eq(sizes.exchange_bytes, 3 * 8 + 2 * 4); /* a notice and two counts */
 }
 
 /* Gradient slots: apart only with recompute; none take weights or dots without a backward pass. */

@@ -68,6 +68,7 @@ typedef struct end {
     void *segment, *scratch, *batch, *state, *plan_bytes, *plan_state;
     void *peer_ptr[RANKS];
     epx_lane_t lane;
+    epx_route_report_t *report;
     epx_plan_base_t plan;
     epx_transport_t *transport;
     float x[TOKENS_MAX * WIDTH], y[16 * WIDTH], out[TOKENS_MAX * WIDTH], dweight[TOKENS_MAX];
@@ -131,8 +132,13 @@ static void end_open(end_t *e, int32_t rank, epx_check_t check)
     e->plan_bytes = memory(e->sizes.plan_bytes);
     e->lane = (epx_lane_t){0};
     e->plan_state = calloc(1, (size_t)e->sizes.plan_state_bytes);
-    e->plan = (epx_plan_base_t){
-        .bytes = e->plan_bytes, .state = e->plan_state, .lane = &e->lane, .waves = RANKS, .wait_peer = -1};
+    e->report = calloc(1, sizeof(*e->report) + (size_t)e->sizes.report_bytes);
+    e->plan = (epx_plan_base_t){.bytes = e->plan_bytes,
+                                .state = e->plan_state,
+                                .report = e->report,
+                                .lane = &e->lane,
+                                .waves = RANKS,
+                                .wait_peer = -1};
     fill_plan(e);
     for (int32_t i = 0; i < TOKENS_MAX * WIDTH; i++)
         e->x[i] = (float)(1 + i + 100 * rank);

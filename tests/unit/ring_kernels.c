@@ -32,15 +32,17 @@ static epx_shape_t shape3(int32_t rank)
 
 /* One notice with the counts of three experts, as it lies in an exchange. */
 typedef struct notice3 {
-    epx_ring_notice_t notice;
+    epx_route_notice_t notice;
     int32_t counts[4];
 } notice3_t;
 
 typedef struct layout {
     int32_t counts[8], accepted[8];
     int64_t seats[2], block_tokens[2];
+    int64_t told[2];
     epx_run_t block_runs[2];
     epx_plan_head_t head;
+    epx_route_report_t report;
 } layout_t;
 
 static layout_t lay_out(const epx_shape_t *shape, const void *notices, int64_t stride, const int32_t *ordinal,
@@ -56,9 +58,14 @@ static layout_t lay_out(const epx_shape_t *shape, const void *notices, int64_t s
                                 .ordinal = ordinal,
                                 .kept = kept,
                                 .block_tokens = out.block_tokens,
+                                .tokens_report = out.told,
                                 .block_runs = out.block_runs,
-                                .head = &out.head};
+                                .verdict = {.head = &out.head, .report = &out.report, .route = 9}};
     cr_assert_eq(epx_host_ring_layout(&args, NULL), EPX_OK);
+    cr_assert_eq(out.report.done, 9);
+    cr_assert_eq(out.report.kept, out.head.kept);
+    for (int32_t b = 0; b < shape->ranks; b++)
+        cr_assert_eq(out.told[b], out.block_tokens[b]);
     return out;
 }
 
@@ -74,7 +81,8 @@ static void expect(const int32_t *got, const int32_t *wanted, int32_t n)
  * both of rank 0 and the first of rank 1; expert 1 gets nothing. Rank 1 owns one: phys = 2, cap = ceil(9 *
  * 0.5 / 3) = 2. Expert 2 takes both of rank 0 and nothing of rank 1.
  */
-static const notice3_t notices[] = {{{3}, {2, 1, 2, 0}}, {{2}, {2, 1, 1, 0}}};
+static const notice3_t notices[] = {{{3, EPX_NOTICE_GOOD, 0}, {2, 1, 2, 0}},
+                                    {{2, EPX_NOTICE_GOOD, 0}, {2, 1, 1, 0}}};
 
 Test(ring_kernels, layout_of_rank_0)
 {
@@ -121,9 +129,9 @@ Test(ring_kernels, layout_of_virtual_ranks)
                          real_local[] = {0, 1};
     static const int32_t virt_owner[] = {0, 1}, virt_first[] = {0, 1, 2}, virt_local[] = {0, 0};
     static const struct {
-        epx_ring_notice_t notice;
+        epx_route_notice_t notice;
         int32_t counts[4];
-    } notice = {{3}, {2, 0, 1, 0}};
+    } notice = {{3, EPX_NOTICE_GOOD, 0}, {2, 0, 1, 0}};
     epx_shape_t shape = {.ranks = 1,
                          .virtual_ranks = 2,
                          .splits = 2,
@@ -144,9 +152,28 @@ Test(ring_kernels, layout_of_virtual_ranks)
     cr_assert_eq(out.block_runs[0].peer, 0);
 }
 
+/* One bad notice: every block is empty, on every rank; whose fault it was is told. */
+Test(ring_kernels, layout_of_a_failed_route)
+{
+    static const notice3_t bad[] = {{{3, EPX_NOTICE_GOOD, 0}, {2, 1, 2, 0}}, {{2, 3, 77}, {0}}};
+    for (int32_t rank = 0; rank < 2; rank++) {
+        epx_shape_t shape = shape3(rank);
+        layout_t out = lay_out(&shape, bad, sizeof(bad[0]), NULL, NULL);
+        cr_assert_eq(out.head.valid, rank == 1 ? EPX_ERR_ROUTING : EPX_ERR_PEER);
+        cr_assert_eq(out.head.tokens, 0);
+        cr_assert_eq(out.report.dead, 9);
+        cr_assert_eq(out.report.status, out.head.valid);
+        cr_assert_eq(out.report.rank, 1);
+        cr_assert_eq(out.report.bad_at, 3);
+        cr_assert_eq(out.report.bad_id, 77);
+        for (int32_t b = 0; b < 2; b++)
+            cr_assert(out.block_tokens[b] == 0 && out.block_runs[b].rows == 0);
+    }
+}
+
 Test(ring_kernels, layout_without_tokens)
 {
-    static const notice3_t none[] = {{{0}, {0, 0, 0, 0}}, {{0}, {0, 0, 0, 0}}};
+    static const notice3_t none[] = {{{0, EPX_NOTICE_GOOD, 0}, {0}}, {{0, EPX_NOTICE_GOOD, 0}, {0}}};
     epx_shape_t shape = shape3(0);
     layout_t out = lay_out(&shape, none, sizeof(none[0]), NULL, NULL);
     cr_assert_eq(out.head.tokens + out.head.routed + out.head.kept + out.head.dropped_sender, 0);

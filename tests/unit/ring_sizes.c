@@ -148,7 +148,7 @@ Test(ring_sizes, pure_and_symmetric)
     second = sizes_of(&shape);
     cr_assert_eq(memcmp(&first, &second, sizeof(first)), 0);
     cr_assert_eq(first.plan_bytes % 256, 0);
-    cr_assert_eq(first.exchange_bytes, 8 + 16); /* T, three counts, to a multiple of 8 */
+    cr_assert_eq(first.exchange_bytes, 3 * 8 + 16); /* a notice and three counts, to a multiple of 8 */
 }
 
 Test(ring_sizes, shapes_that_cannot_be)

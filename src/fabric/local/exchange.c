@@ -54,9 +54,8 @@ static void start_clock(local_watch_t *watch, int64_t timeout_ms)
     watch->deadline_ns = watch->begin_ns + timeout_ms * 1000000;
 }
 
-/* Waits until p has arrived at `step` (or, credit: is past step - 2). */
-static epx_status_t await_step(local_watch_t *watch, const local_channel_t *channel, int32_t p, uint64_t step,
-                               int credit, int64_t timeout_ms, epx_wait_result_t *result)
+epx_status_t epx_local_await_step(local_watch_t *watch, const local_channel_t *channel, int32_t p,
+                                  uint64_t step, int credit, int64_t timeout_ms, epx_wait_result_t *result)
 {
     int32_t spin = 0;
     for (;;) {
@@ -83,10 +82,15 @@ static epx_status_t await_step(local_watch_t *watch, const local_channel_t *chan
     }
 }
 
-static void post_step(local_fabric_t *fabric, int32_t index, const circle_t *circle, uint64_t step,
-                      int failed)
+static epx_status_t post_step(local_fabric_t *fabric, int32_t index, const circle_t *circle, uint64_t step,
+                              int failed, epx_stream_t stream)
 {
     local_channel_t *mine = &fabric->channel[index];
+    if (mine->event != NULL) {
+        epx_status_t status = fabric->config.device->event_record(mine->event, stream);
+        if (status != EPX_OK)
+            return status;
+    }
     for (int32_t i = 0; i < circle->size; i++) {
         local_fabric_t *peer = fabric->peer[circle_rank(circle, i)];
         local_channel_t *channel = &peer->channel[index];
@@ -99,28 +103,38 @@ static void post_step(local_fabric_t *fabric, int32_t index, const circle_t *cir
             epx_bell_ring(&peer->bell);
     }
     mine->failed_before = failed ? 1 : 0;
+    return EPX_OK;
+}
+
+epx_status_t epx_local_post_step(local_fabric_t *fabric, int32_t channel, uint64_t step, int failed,
+                                 epx_stream_t stream)
+{
+    circle_t all = {.size = fabric->base.ranks, .me = fabric->base.rank};
+    return post_step(fabric, channel, &all, step, failed, stream);
 }
 
 /* One step: a piece of at most one box. */
 static epx_status_t exchange_step(local_watch_t *watch, int32_t index, const circle_t *circle,
                                   const uint8_t *send, uint8_t *receive, size_t stride, size_t bytes,
-                                  int64_t timeout_ms, epx_wait_result_t *result)
+                                  int64_t timeout_ms, epx_wait_result_t *result, epx_stream_t stream)
 {
     local_fabric_t *fabric = watch->fabric;
     local_channel_t *channel = &fabric->channel[index];
     uint64_t step = ++channel->sequence;
-    size_t box = (size_t)(step & 1) * fabric->config.exchange_bytes;
+    size_t box = (size_t)(step & 1) * (size_t)fabric->host_box_bytes;
     epx_status_t status;
     for (int32_t i = 0; i < circle->size; i++) {
-        status = await_step(watch, channel, i, step, 1, timeout_ms, result);
+        status = epx_local_await_step(watch, channel, i, step, 1, timeout_ms, result);
         if (status != EPX_OK)
             return status;
     }
     memcpy(channel->box + box, send, bytes);
-    post_step(fabric, index, circle, step, 0);
+    status = post_step(fabric, index, circle, step, 0, stream);
+    if (status != EPX_OK)
+        return status;
     for (int32_t i = 0; i < circle->size; i++) {
         int32_t p = (circle->me + i) % circle->size;
-        status = await_step(watch, channel, p, step, 0, timeout_ms, result);
+        status = epx_local_await_step(watch, channel, p, step, 0, timeout_ms, result);
         if (status != EPX_OK)
             return status;
     }
@@ -132,13 +146,14 @@ static epx_status_t exchange_step(local_watch_t *watch, int32_t index, const cir
 
 static epx_status_t exchange_all(local_watch_t *watch, int32_t index, const circle_t *circle,
                                  const void *send, void *receive, size_t bytes, int64_t timeout_ms,
-                                 epx_wait_result_t *result)
+                                 epx_wait_result_t *result, epx_stream_t stream)
 {
-    size_t piece = watch->fabric->config.exchange_bytes;
+    size_t piece = (size_t)watch->fabric->host_box_bytes;
     for (size_t done = 0; done < bytes || done == 0; done += piece) {
         size_t now = bytes - done < piece ? bytes - done : piece;
-        epx_status_t status = exchange_step(watch, index, circle, (const uint8_t *)send + done,
-                                            (uint8_t *)receive + done, bytes, now, timeout_ms, result);
+        epx_status_t status =
+            exchange_step(watch, index, circle, (const uint8_t *)send + done, (uint8_t *)receive + done,
+                          bytes, now, timeout_ms, result, stream);
         if (status != EPX_OK)
             return status;
     }
@@ -148,17 +163,19 @@ static epx_status_t exchange_all(local_watch_t *watch, int32_t index, const circ
 epx_status_t epx_local_exchange(epx_fabric_t *base, const epx_exchange_t *exchange, epx_wait_result_t *result,
                                 epx_stream_t stream)
 {
-    (void)stream;
     local_fabric_t *fabric = (local_fabric_t *)base;
     local_watch_t watch = {.fabric = fabric};
+    epx_status_t status;
     circle_t all = {.size = base->ranks, .me = base->rank};
     *result = (epx_wait_result_t){.peer = -1};
-    if (exchange->send == NULL) {
-        post_step(fabric, exchange->channel, &all, ++fabric->channel[exchange->channel].sequence, 1);
-        return EPX_OK;
-    }
-    epx_status_t status = exchange_all(&watch, exchange->channel, &all, exchange->send, exchange->receive,
-                                       exchange->bytes, exchange->timeout_ms, result);
+    if (exchange->send == NULL)
+        return post_step(fabric, exchange->channel, &all, ++fabric->channel[exchange->channel].sequence, 1,
+                         stream);
+    if (epx_local_is_remote(fabric) && !exchange->on_host)
+        status = epx_local_device_exchange(&watch, exchange, result, stream);
+    else
+        status = exchange_all(&watch, exchange->channel, &all, exchange->send, exchange->receive,
+                              exchange->bytes, exchange->timeout_ms, result, stream);
     if (watch.begin_ns != 0)
         result->waited_ns = epx_clock_ns() - watch.begin_ns;
     return status;
@@ -174,7 +191,7 @@ epx_status_t epx_local_gather(local_fabric_t *fabric, int32_t extra_channel, con
     if (survivors)
         circle = (circle_t){.rank = fabric->alive, .size = fabric->alive_count, .me = fabric->alive_rank};
     epx_status_t status = exchange_all(&watch, fabric->config.exchange_channels + extra_channel, &circle,
-                                       send, receive, bytes, timeout_ms, &result);
+                                       send, receive, bytes, timeout_ms, &result, NULL);
     if (status == EPX_OK)
         return EPX_OK;
     return epx_fail(status, "%s: rank %d met nobody at set-up: rank %d did not come within %" PRId64 " ms",

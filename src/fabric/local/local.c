@@ -17,20 +17,28 @@ typedef struct open_card {
 
 /* Where the parts of a rank's block are; offsets from its start. */
 typedef struct block_layout {
-    int64_t peer, card, word, failure, channel, channel_word, box, segment, segment_ptr, alive, bytes;
+    int64_t peer, card, word, failure, channel, channel_word, box, segment, segment_ptr, alive, event,
+        followed, bytes;
 } block_layout_t;
 
-static int64_t take(int64_t *end, int64_t bytes)
+int64_t epx_local_take(int64_t *end, int64_t bytes)
 {
     int64_t offset = *end;
     *end = (offset + bytes + 127) & ~(int64_t)127;
     return offset;
 }
 
-static int64_t box_bytes(const epx_fabric_config_t *config)
+int64_t epx_local_box_bytes(const epx_fabric_config_t *config)
 {
     int64_t bytes = (int64_t)config->exchange_bytes;
     return ((bytes < 256 ? 256 : bytes) + 127) & ~(int64_t)127;
+}
+
+/* Boxes for blocks in host memory: all of them, or what the library itself exchanges where ranks' blocks are
+ * elsewhere. */
+static int64_t host_box_bytes(const epx_fabric_config_t *config)
+{
+    return config->device->host_access ? epx_local_box_bytes(config) : 256;
 }
 
 static block_layout_t layout_of(const epx_fabric_config_t *config, int32_t ranks)
@@ -38,33 +46,47 @@ static block_layout_t layout_of(const epx_fabric_config_t *config, int32_t ranks
     block_layout_t l;
     int64_t s = ranks, word = (int64_t)sizeof(_Atomic uint64_t);
     int64_t channels = config->exchange_channels + LOCAL_EXTRA_CHANNELS, end = 0;
-    take(&end, (int64_t)sizeof(local_fabric_t));
-    l.peer = take(&end, s * (int64_t)sizeof(local_fabric_t *));
-    l.card = take(&end, s * (int64_t)sizeof(open_card_t));
-    l.word = take(&end, config->channels * s * word);
-    l.failure = take(&end, config->failure_channels * s * word);
-    l.channel = take(&end, channels * (int64_t)sizeof(local_channel_t));
-    l.channel_word = take(&end, channels * 2 * s * word);
-    l.box = take(&end, channels * 2 * box_bytes(config));
-    l.segment = take(&end, config->segments_max * (int64_t)sizeof(local_segment_t));
-    l.segment_ptr = take(&end, config->segments_max * s * (int64_t)sizeof(void *));
-    l.alive = take(&end, s * (int64_t)sizeof(int32_t));
+    epx_local_take(&end, (int64_t)sizeof(local_fabric_t));
+    l.peer = epx_local_take(&end, s * (int64_t)sizeof(local_fabric_t *));
+    l.card = epx_local_take(&end, s * (int64_t)sizeof(open_card_t));
+    l.word = epx_local_take(&end, config->channels * s * word);
+    l.failure = epx_local_take(&end, config->failure_channels * s * word);
+    l.channel = epx_local_take(&end, channels * (int64_t)sizeof(local_channel_t));
+    l.channel_word = epx_local_take(&end, channels * 2 * s * word);
+    l.box = epx_local_take(&end, channels * 2 * host_box_bytes(config));
+    l.segment = epx_local_take(&end, config->segments_max * (int64_t)sizeof(local_segment_t));
+    l.segment_ptr = epx_local_take(&end, config->segments_max * s * (int64_t)sizeof(void *));
+    l.alive = epx_local_take(&end, s * (int64_t)sizeof(int32_t));
+    int64_t remote = config->device->host_access ? 0 : 1;
+    l.event = epx_local_take(&end, remote * config->channels * (int64_t)sizeof(epx_event_t));
+    l.followed = epx_local_take(&end, remote * config->exchange_channels * s * (int64_t)sizeof(uint64_t));
     l.bytes = end;
     return l;
 }
 
-static int64_t local_memory(const epx_fabric_config_t *config, int32_t ranks)
+static int64_t local_memory(const epx_fabric_config_t *config, int32_t ranks, int64_t *device_bytes_p)
 {
+    *device_bytes_p = epx_local_device_bytes(config, ranks);
     return layout_of(config, ranks).bytes;
 }
 
+/* Ranks on a GPU share it. */
 static int local_probe(const epx_device_ops_t *device, char *reason, size_t reason_bytes)
 {
-    if (strcmp(device->name, "host") != 0) {
-        snprintf(reason, reason_bytes, "carries the host device only in this version");
-        return 0;
-    }
+    (void)device;
+    snprintf(reason, reason_bytes, "%s", "");
     return 50;
+}
+
+static void free_block(local_fabric_t *fabric)
+{
+    epx_allocator_t allocator = fabric->allocator;
+    for (int32_t i = 0; i < fabric->segments; i++)
+        if (fabric->segment[i].memory != NULL)
+            allocator.release(allocator.context, fabric->segment[i].memory, fabric->segment[i].bytes, 1);
+    if (!fabric->config.device->host_access)
+        epx_local_device_close(fabric);
+    allocator.release(allocator.context, fabric, (size_t)fabric->block_bytes, 0);
 }
 
 /* Allocates and lays out one rank's block; NULL when there is no memory. */
@@ -80,7 +102,8 @@ static local_fabric_t *make_block(const epx_fabric_config_t *config, int32_t ran
     fabric->base =
         (epx_fabric_t){.ops = &epx_fabric_local, .rank = rank, .ranks = ranks, .caps = epx_fabric_local.caps};
     fabric->config = *config;
-    fabric->config.exchange_bytes = (size_t)box_bytes(config);
+    fabric->config.exchange_bytes = (size_t)epx_local_box_bytes(config);
+    fabric->host_box_bytes = host_box_bytes(config);
     fabric->allocator = *allocator;
     fabric->block_bytes = l.bytes;
     fabric->spins = epx_bell_spins(ranks);
@@ -90,26 +113,24 @@ static local_fabric_t *make_block(const epx_fabric_config_t *config, int32_t ran
     fabric->channel = (local_channel_t *)(void *)(block + l.channel);
     fabric->segment = (local_segment_t *)(void *)(block + l.segment);
     fabric->alive = (int32_t *)(void *)(block + l.alive);
+    fabric->event = (epx_event_t *)(void *)(block + l.event);
     _Atomic uint64_t *words = (_Atomic uint64_t *)(void *)(block + l.channel_word);
     for (int32_t c = 0; c < config->exchange_channels + LOCAL_EXTRA_CHANNELS; c++) {
         fabric->channel[c].word = words + (int64_t)c * 2 * ranks;
         fabric->channel[c].failure = words + ((int64_t)c * 2 + 1) * ranks;
-        fabric->channel[c].box = block + l.box + (int64_t)c * 2 * box_bytes(config);
+        fabric->channel[c].box = block + l.box + (int64_t)c * 2 * host_box_bytes(config);
+        if (c < config->exchange_channels)
+            fabric->channel[c].followed = (uint64_t *)(void *)(block + l.followed) + (int64_t)c * ranks;
     }
     void **pointers = (void **)(void *)(block + l.segment_ptr);
     for (int32_t i = 0; i < config->segments_max; i++)
         fabric->segment[i].peer_ptr = pointers + (int64_t)i * ranks;
     atomic_flag_clear(&fabric->own_hub.lock);
+    if (!config->device->host_access && !epx_local_device_open(fabric)) {
+        free_block(fabric);
+        return NULL;
+    }
     return fabric;
-}
-
-static void free_block(local_fabric_t *fabric)
-{
-    epx_allocator_t allocator = fabric->allocator;
-    for (int32_t i = 0; i < fabric->segments; i++)
-        if (fabric->segment[i].memory != NULL)
-            allocator.release(allocator.context, fabric->segment[i].memory, fabric->segment[i].bytes, 1);
-    allocator.release(allocator.context, fabric, (size_t)fabric->block_bytes, 0);
 }
 
 /* Differs between processes of one host and, with the stack's address, in practice between hosts. */
@@ -136,7 +157,7 @@ static epx_status_t meet(const epx_fabric_config_t *config, local_fabric_t *fabr
                 config->name, r, bootstrap->rank);
     if (fabric == NULL)
         return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no %" PRId64 " bytes for the fabric's words",
-                        config->name, bootstrap->rank, local_memory(config, bootstrap->size));
+                        config->name, bootstrap->rank, layout_of(config, bootstrap->size).bytes);
     for (int32_t r = 0; r < bootstrap->size; r++)
         if (cards[r].fabric == NULL)
             return epx_fail(EPX_ERR_PEER, "%s: rank %d could not open the fabric (no memory)", config->name,
@@ -167,13 +188,18 @@ static epx_status_t local_open(const epx_fabric_config_t *config, epx_fabric_t *
         fabric->own_hub.member = fabric->peer;
         atomic_store(&fabric->own_hub.references, ranks);
     }
+    if (epx_local_is_remote(fabric))
+        status = epx_local_device_link(fabric);
     /* Nobody posts before everybody is linked. */
-    open_card_t linked = {0};
-    if (bootstrap->allgather(bootstrap->context, &linked, cards, sizeof(linked)) != 0) {
+    open_card_t linked = {.fabric = status == EPX_OK ? fabric : NULL};
+    if (bootstrap->allgather(bootstrap->context, &linked, cards, sizeof(linked)) != 0)
         status = epx_fail(EPX_ERR_FABRIC, "%s: the all-gather that rank %d opens with failed", config->name,
                           bootstrap->rank);
+    for (int32_t r = 0; r < ranks && status == EPX_OK; r++)
+        if (cards[r].fabric == NULL)
+            status = epx_fail(EPX_ERR_PEER, "%s: rank %d could not open the fabric", config->name, r);
+    if (status != EPX_OK)
         goto free_block;
-    }
     *fabric_p = &fabric->base;
     return EPX_OK;
 
@@ -192,7 +218,7 @@ epx_status_t epx_fabric_local_create(const epx_fabric_config_t *config, int32_t 
             while (r-- > 0)
                 free_block((local_fabric_t *)fabrics[r]);
             return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for %d ranks of %" PRId64 " bytes",
-                            config->name, n, local_memory(config, n));
+                            config->name, n, layout_of(config, n).bytes);
         }
         fabrics[r] = &fabric->base;
     }
@@ -246,7 +272,8 @@ static epx_status_t local_segment_open(epx_fabric_t *base, void *memory, size_t 
             return epx_fail(EPX_ERR_PEER, "%s: rank %d could not get the %zu bytes of its segment",
                             fabric->config.name, r, bytes);
     *segment_p = (epx_segment_t){.base = memory, .bytes = bytes, .peer_ptr = segment->peer_ptr};
-    return EPX_OK;
+    return epx_local_is_remote(fabric) ? epx_local_device_segment(fabric, segment, &segment_p->peer_ptr)
+                                       : EPX_OK;
 }
 
 const epx_fabric_ops_t epx_fabric_local = {

@@ -11,6 +11,21 @@
  * most one step ahead of its slowest reader. I2  step e of rank p arrived: its word is e, or it is e+1
  * without the failed bit. I3  step e of rank p failed: the word is below e and the failure word has reached
  * e, or the word is e+1 with the bit. A failing rank waits for nobody: it writes no box.
+ *
+ * A device without host_access: work is in streams, words are published by the host as ever. Before a rank
+ * sets a word it records an event, and whoever has seen the word lets its own stream wait for that event.
+ *
+ * - R1: a stream waits for recorded events only, so for work that is in a stream already: whatever the order
+ * of calls, streams cannot wait for each other in a circle, and nothing spins on the device.
+ *
+ * - R2: an event may have been recorded again since: then more is waited for than was asked, and by R1 that
+ * ends too.
+ *
+ * - R3: exchange: every rank has boxes for all blocks in its device memory, and the sender pushes into them.
+ * It pushes step e behind every peer's event of step e-1 or a later one: the peer's reads of step e-2 are
+ * before that in its stream.
+ *
+ * - R4: the calls of a lane are ordered on the device, by one stream or by the caller's own events.
  */
 #ifndef EPX_FABRIC_LOCAL_LOCAL_H
 #define EPX_FABRIC_LOCAL_LOCAL_H
@@ -34,7 +49,10 @@ typedef struct local_channel {
     uint32_t failed_before;    /* 1: my last step failed */
     _Atomic uint64_t *word;    /* [S], written by each peer */
     _Atomic uint64_t *failure; /* [S] */
-    uint8_t *box;              /* [2][exchange_bytes], mine, read by peers */
+    uint8_t *box;              /* [2][host_box_bytes], mine, read by peers */
+    /* without host_access */
+    epx_event_t event;  /* recorded before every step of mine is posted */
+    uint64_t *followed; /* [S] the step whose event my stream has waited for */
 } local_channel_t;
 
 typedef struct local_segment {
@@ -56,14 +74,17 @@ struct local_fabric {
     epx_fabric_t base;
     epx_fabric_config_t config;
     epx_allocator_t allocator; /* a copy: the fabric may outlive its group */
-    int64_t block_bytes;
+    int64_t block_bytes, host_box_bytes;
     int32_t spins;
     local_hub_t own_hub, *hub;
     local_fabric_t **peer;     /* [S] */
     _Atomic uint64_t *word;    /* [channels, S] */
     _Atomic uint64_t *failure; /* [failure_channels, S] */
     local_channel_t *channel;  /* [exchange_channels + LOCAL_EXTRA_CHANNELS] */
-    local_segment_t *segment;  /* [segments_max] */
+    void *device_block;        /* without host_access: device_bytes of tables and boxes */
+    int64_t device_bytes;
+    epx_event_t *event;       /* [channels] without host_access: recorded before every post */
+    local_segment_t *segment; /* [segments_max] */
     int32_t segments;
     int32_t joined; /* survivors: I was there; under the hub's lock */
     int32_t *alive; /* [S] survivors' old ranks, for the channel of the survivors */
@@ -79,6 +100,7 @@ typedef struct local_watch {
     local_fabric_t *fabric;
     int64_t deadline_ns, begin_ns; /* begin 0: has not waited yet */
     int32_t ignores_abort;
+    int32_t polls; /* a word that rings no bell is looked at too */
 } local_watch_t;
 
 /* One look that failed: counts spins, then sleeps. EPX_ERR_TIMEOUT at the deadline, PEER or ABORTED after an
@@ -95,6 +117,35 @@ void epx_local_abort(epx_fabric_t *, int32_t culprit);
 int32_t epx_local_aborted(epx_fabric_t *, int32_t *culprit_p);
 epx_status_t epx_local_survivors(epx_fabric_t *, int64_t timeout_ms, uint8_t *alive_p,
                                  epx_bootstrap_t *bootstrap_p);
+
+/* Takes an aligned part of a block that is being laid out. */
+int64_t epx_local_take(int64_t *end, int64_t bytes);
+/* The largest block of an exchange, rounded up. */
+int64_t epx_local_box_bytes(const epx_fabric_config_t *config);
+
+static inline int epx_local_is_remote(const local_fabric_t *fabric) { return fabric->device_block != NULL; }
+
+/* ---- exchange.c ---- */
+
+/* Waits until p has arrived at `step` (or, credit: is past step - 2). */
+epx_status_t epx_local_await_step(local_watch_t *watch, const local_channel_t *channel, int32_t p,
+                                  uint64_t step, int credit, int64_t timeout_ms, epx_wait_result_t *result);
+/* Tells all ranks of step `step` on a configured channel. */
+epx_status_t epx_local_post_step(local_fabric_t *fabric, int32_t channel, uint64_t step, int failed,
+                                 epx_stream_t stream);
+
+/* ---- remote.c: without host_access ---- */
+
+int64_t epx_local_device_bytes(const epx_fabric_config_t *config, int32_t ranks);
+/* Takes the device block and the events; 0: no memory (what was taken is closed with the rest). */
+int epx_local_device_open(local_fabric_t *fabric);
+void epx_local_device_close(local_fabric_t *fabric);
+/* Fills the tables when all peers are known, and those of a segment. */
+epx_status_t epx_local_device_link(local_fabric_t *fabric);
+epx_status_t epx_local_device_segment(local_fabric_t *fabric, const local_segment_t *segment,
+                                      void *const **table_p);
+epx_status_t epx_local_device_exchange(local_watch_t *watch, const epx_exchange_t *exchange,
+                                       epx_wait_result_t *result, epx_stream_t stream);
 
 /* An exchange among all ranks on one of the extra channels, any size, in pieces. */
 epx_status_t epx_local_gather(local_fabric_t *fabric, int32_t extra_channel, const void *send, void *receive,

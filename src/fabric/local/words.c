@@ -2,12 +2,19 @@
 #include "base/fail.h"
 #include "fabric/local/local.h"
 
+/* How long a wait sleeps that looks at a word which rings no bell. */
+#define POLL_NS 1000000
+
 static uint64_t epoch_value(epx_epoch_t epoch) { return (epoch.base != NULL ? *epoch.base : 0) + epoch.add; }
 
 epx_status_t epx_local_post(epx_fabric_t *base, const epx_post_t *post, epx_stream_t stream)
 {
-    (void)stream;
     local_fabric_t *fabric = (local_fabric_t *)base;
+    if (epx_local_is_remote(fabric)) {
+        epx_status_t status = fabric->config.device->event_record(fabric->event[post->channel], stream);
+        if (status != EPX_OK)
+            return status;
+    }
     uint64_t epoch = epoch_value(post->epoch);
     int64_t place = (int64_t)post->channel * base->ranks + base->rank;
     int32_t first = post->peer == EPX_ALL_PEERS ? 0 : post->peer;
@@ -49,9 +56,12 @@ epx_status_t epx_local_pause(local_watch_t *watch, int32_t *spin, uint32_t bell,
         epx_spin_pause();
         return EPX_OK;
     }
-    if (epx_clock_ns() >= watch->deadline_ns)
+    int64_t now = epx_clock_ns(), until = watch->deadline_ns;
+    if (now >= until)
         return EPX_ERR_TIMEOUT;
-    epx_bell_sleep(&fabric->bell, bell, watch->deadline_ns);
+    if (watch->polls && until > now + POLL_NS)
+        until = now + POLL_NS;
+    epx_bell_sleep(&fabric->bell, bell, until);
     return EPX_OK;
 }
 
@@ -78,6 +88,12 @@ static int arrived(uint64_t word, uint64_t expected, epx_wait_mode_t mode)
     return mode == EPX_WAIT_EQUAL ? word == expected : word >= expected;
 }
 
+/* Somebody else says that this wait cannot be met. */
+static int is_stopped(const epx_wait_t *wait)
+{
+    return wait->stop != NULL && __atomic_load_n(wait->stop, __ATOMIC_ACQUIRE) == wait->stop_value;
+}
+
 /* Waits for one peer's word. */
 static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32_t peer,
                              epx_wait_result_t *result)
@@ -98,7 +114,10 @@ static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32
             watch->deadline_ns = watch->begin_ns + wait->timeout_ms * 1000000;
         }
         int32_t failed = find_failure(fabric, wait, threshold, &result->failure);
-        if (failed >= 0) {
+        int stopped = failed < 0 && is_stopped(wait);
+        if (stopped)
+            result->failure = wait->stop_value;
+        if (failed >= 0 || stopped) {
             /* Data that arrived wins: the failure may be of a later route. */
             if (arrived(atomic_load_explicit(word, memory_order_acquire), result->expected, wait->mode)) {
                 result->failure = 0;
@@ -119,14 +138,16 @@ static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32
 epx_status_t epx_local_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_result_t *result,
                             epx_stream_t stream)
 {
-    (void)stream;
-    local_watch_t watch = {.fabric = (local_fabric_t *)base};
+    local_fabric_t *fabric = (local_fabric_t *)base;
+    local_watch_t watch = {.fabric = fabric, .polls = wait->stop != NULL};
     int32_t count = wait->peer == EPX_ALL_PEERS ? base->ranks : 1;
     epx_status_t status = EPX_OK;
     *result = (epx_wait_result_t){.peer = -1, .expected = epoch_value(wait->epoch)};
     for (int32_t i = 0; i < count && status == EPX_OK; i++) {
         int32_t peer = wait->peer == EPX_ALL_PEERS ? (base->rank + i) % base->ranks : wait->peer;
         status = wait_for(&watch, wait, peer, result);
+        if (status == EPX_OK && epx_local_is_remote(fabric))
+            status = fabric->config.device->stream_wait(stream, fabric->peer[peer]->event[wait->channel]);
     }
     if (watch.begin_ns != 0)
         result->waited_ns = epx_clock_ns() - watch.begin_ns;

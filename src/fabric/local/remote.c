@@ -1,0 +1,206 @@
+/* Fabric `local` over a device whose memory the host cannot reach. The protocol is in local.h.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+
+#include "base/fail.h"
+#include "fabric/local/local.h"
+
+/* Offsets of the parts of a rank's device block. */
+typedef struct device_layout {
+    int64_t base, runs, segment, box, bytes;
+} device_layout_t;
+
+static device_layout_t layout_of(const epx_fabric_config_t *config, int32_t ranks)
+{
+    device_layout_t l;
+    int64_t s = ranks, end = 0, pointer = (int64_t)sizeof(void *);
+    l.base = epx_local_take(&end, s * pointer);
+    l.runs = epx_local_take(&end, s * (int64_t)sizeof(epx_run_t));
+    l.segment = epx_local_take(&end, config->segments_max * s * pointer);
+    l.box = epx_local_take(&end, config->exchange_channels * 2 * s * epx_local_box_bytes(config));
+    l.bytes = end;
+    return l;
+}
+
+int64_t epx_local_device_bytes(const epx_fabric_config_t *config, int32_t ranks)
+{
+    return config->device->host_access ? 0 : layout_of(config, ranks).bytes;
+}
+
+static char *part(const local_fabric_t *fabric, int64_t offset)
+{
+    return (char *)fabric->device_block + offset;
+}
+
+int epx_local_device_open(local_fabric_t *fabric)
+{
+    const epx_device_ops_t *device = fabric->config.device;
+    fabric->device_bytes = epx_local_device_bytes(&fabric->config, fabric->base.ranks);
+    fabric->device_block =
+        fabric->allocator.allocate(fabric->allocator.context, (size_t)fabric->device_bytes, 256, 1);
+    if (fabric->device_block == NULL)
+        return 0;
+    for (int32_t c = 0; c < fabric->config.channels; c++)
+        if (device->event_create(0, &fabric->event[c]) != EPX_OK)
+            return 0;
+    for (int32_t c = 0; c < fabric->config.exchange_channels; c++)
+        if (device->event_create(0, &fabric->channel[c].event) != EPX_OK)
+            return 0;
+    return 1;
+}
+
+void epx_local_device_close(local_fabric_t *fabric)
+{
+    const epx_device_ops_t *device = fabric->config.device;
+    for (int32_t c = 0; c < fabric->config.channels; c++)
+        if (fabric->event[c] != NULL)
+            device->event_destroy(fabric->event[c]);
+    for (int32_t c = 0; c < fabric->config.exchange_channels; c++)
+        if (fabric->channel[c].event != NULL)
+            device->event_destroy(fabric->channel[c].event);
+    if (fabric->device_block != NULL)
+        fabric->allocator.release(fabric->allocator.context, fabric->device_block,
+                                  (size_t)fabric->device_bytes, 1);
+}
+
+/* Copies a small table of the host to the device and sees it there. */
+static epx_status_t place(const local_fabric_t *fabric, int64_t offset, const void *table, size_t bytes)
+{
+    const epx_device_ops_t *device = fabric->config.device;
+    epx_status_t status = device->copy(part(fabric, offset), table, bytes, NULL);
+    return status == EPX_OK ? device->synchronize(NULL) : status;
+}
+
+epx_status_t epx_local_device_link(local_fabric_t *fabric)
+{
+    device_layout_t l = layout_of(&fabric->config, fabric->base.ranks);
+    epx_status_t status = EPX_OK;
+    for (int32_t r = 0; r < fabric->base.ranks && status == EPX_OK; r++) {
+        epx_run_t run = {.first = 0, .row = fabric->base.rank, .peer = r, .rows = 1};
+        status = place(fabric, l.base + r * (int64_t)sizeof(void *), &fabric->peer[r]->device_block,
+                       sizeof(void *));
+        if (status == EPX_OK)
+            status = place(fabric, l.runs + r * (int64_t)sizeof(run), &run, sizeof(run));
+    }
+    return status;
+}
+
+epx_status_t epx_local_device_segment(local_fabric_t *fabric, const local_segment_t *segment,
+                                      void *const **table_p)
+{
+    device_layout_t l = layout_of(&fabric->config, fabric->base.ranks);
+    int64_t row = (segment - fabric->segment) * fabric->base.ranks * (int64_t)sizeof(void *);
+    *table_p = (void *const *)(void *)part(fabric, l.segment + row);
+    return place(fabric, l.segment + row, segment->peer_ptr, (size_t)fabric->base.ranks * sizeof(void *));
+}
+
+/* ---- exchange --------------------------------------------------------------------------------------------------- */
+
+/* One step in the making. */
+typedef struct step {
+    local_watch_t *watch;
+    local_fabric_t *fabric;
+    local_channel_t *channel;
+    const epx_exchange_t *exchange;
+    epx_wait_result_t *result;
+    epx_stream_t stream;
+    uint64_t number;
+    int64_t box; /* offset of this step's box */
+} step_t;
+
+/* Lets the stream wait for what peer p had done when it posted step `number`, or later. */
+static epx_status_t follow(const step_t *step, int32_t p, uint64_t number)
+{
+    uint64_t *followed = &step->channel->followed[p];
+    if (*followed >= number)
+        return EPX_OK;
+    *followed = number;
+    local_channel_t *theirs = &step->fabric->peer[p]->channel[step->exchange->channel];
+    return step->fabric->config.device->stream_wait(step->stream, theirs->event);
+}
+
+/* Every peer has got so far, on its host and, for what this stream does next, on the device. */
+static epx_status_t meet(const step_t *step, int credit)
+{
+    int32_t ranks = step->fabric->base.ranks, me = step->fabric->base.rank;
+    for (int32_t i = 0; i < ranks; i++) {
+        int32_t p = (me + i) % ranks;
+        epx_status_t status = epx_local_await_step(step->watch, step->channel, p, step->number, credit,
+                                                   step->exchange->timeout_ms, step->result);
+        if (status == EPX_OK)
+            status = follow(step, p, credit ? step->number - 1 : step->number);
+        if (status != EPX_OK)
+            return status;
+    }
+    return EPX_OK;
+}
+
+/* This rank's block into its row of every peer's box. */
+static epx_status_t push(const step_t *step, size_t done, size_t now)
+{
+    device_layout_t l = layout_of(&step->fabric->config, step->fabric->base.ranks);
+    epx_k_push_t args = {.dst = (void *const *)(void *)part(step->fabric, l.base),
+                         .runs = (const epx_run_t *)(void *)part(step->fabric, l.runs),
+                         .run_count = step->fabric->base.ranks,
+                         .part = {{.kind = EPX_PART_COPY,
+                                   .src = (const char *)step->exchange->send + done,
+                                   .src_stride = (int64_t)now,
+                                   .divide = 1,
+                                   .dst_offset = step->box,
+                                   .dst_stride = (int64_t)now,
+                                   .bytes = (int64_t)now}},
+                         .parts = 1,
+                         .rank = step->fabric->base.rank,
+                         .columns = 1};
+    return step->fabric->config.device->kernels->push(&args, step->stream);
+}
+
+/* What the box holds to where it is wanted: blocks one behind the other, in one copy where there is one piece
+ * only. */
+static epx_status_t take(const step_t *step, size_t done, size_t now)
+{
+    const epx_device_ops_t *device = step->fabric->config.device;
+    const epx_exchange_t *exchange = step->exchange;
+    char *box = part(step->fabric, step->box), *to = (char *)exchange->receive + done;
+    if (now == exchange->bytes)
+        return device->copy(to, box, now * (size_t)step->fabric->base.ranks, step->stream);
+    epx_status_t status = EPX_OK;
+    for (size_t r = 0; r < (size_t)step->fabric->base.ranks && status == EPX_OK; r++)
+        status = device->copy(to + r * exchange->bytes, box + r * now, now, step->stream);
+    return status;
+}
+
+static epx_status_t exchange_piece(step_t *step, size_t done, size_t now)
+{
+    device_layout_t l = layout_of(&step->fabric->config, step->fabric->base.ranks);
+    int64_t boxes = step->exchange->channel * 2 + (int64_t)(++step->channel->sequence & 1);
+    step->number = step->channel->sequence;
+    step->box = l.box + boxes * step->fabric->base.ranks * epx_local_box_bytes(&step->fabric->config);
+    epx_status_t status = meet(step, 1);
+    if (status == EPX_OK)
+        status = push(step, done, now);
+    if (status == EPX_OK)
+        status = epx_local_post_step(step->fabric, step->exchange->channel, step->number, 0, step->stream);
+    if (status == EPX_OK)
+        status = meet(step, 0);
+    return status == EPX_OK ? take(step, done, now) : status;
+}
+
+epx_status_t epx_local_device_exchange(local_watch_t *watch, const epx_exchange_t *exchange,
+                                       epx_wait_result_t *result, epx_stream_t stream)
+{
+    local_fabric_t *fabric = watch->fabric;
+    step_t step = {.watch = watch,
+                   .fabric = fabric,
+                   .channel = &fabric->channel[exchange->channel],
+                   .exchange = exchange,
+                   .result = result,
+                   .stream = stream};
+    size_t piece = (size_t)epx_local_box_bytes(&fabric->config);
+    epx_status_t status = EPX_OK;
+    for (size_t done = 0; status == EPX_OK && (done < exchange->bytes || done == 0); done += piece) {
+        size_t now = exchange->bytes - done < piece ? exchange->bytes - done : piece;
+        status = exchange_piece(&step, done, now);
+    }
+    return status;
+}
