@@ -1,0 +1,615 @@
+/*
+ * What bench/common/drops.h counts, against a walk over every single assignment that is written from the
+ * contract alone and shares no code with the rules. SPDX-License-Identifier: Apache-2.0
+ */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/common/drops.h"
+#include "tools/common/numbers.h"
+
+enum { RANKS = 7, EXPERTS = 13, TOKENS = 24, COLUMNS = 7, PLACES = TOKENS * COLUMNS };
+
+/* A small routing. */
+typedef struct small {
+    int ranks, experts, top_k, columns, tokens_max, tokens[RANKS];
+    int ids[RANKS][PLACES];
+} small_t;
+
+/* An assignment and what becomes of it. */
+typedef struct one {
+    int rank, token, k, expert, owner, local;
+    int place; /* in ids: another column after a spill */
+    epx_fate_kind_t kind;
+    int wave, slot;
+} one_t;
+
+typedef struct world {
+    const small_t *small;
+    const epx_drops_case_t *how;
+    one_t one[RANKS * PLACES];
+    int count;
+    int valid[RANKS], valid_all;
+} world_t;
+
+/* ---- shape -------------------------------------------------------------------------------------------------------- */
+
+/* Contiguous blocks, the first E mod S ranks one more: walked through, not computed. */
+static int owner_of(int expert, int ranks, int experts, int *local_p, int *owned_p)
+{
+    int first = 0;
+    for (int r = 0; r < ranks; r++) {
+        int owned = experts / ranks + (r < experts % ranks);
+        if (expert < first + owned) {
+            *local_p = expert - first;
+            *owned_p = owned;
+            return r;
+        }
+        first += owned;
+    }
+    cr_assert_fail("expert %d has no owner", expert);
+    return -1;
+}
+
+static int owned_by(int rank, int ranks, int experts) { return experts / ranks + (rank < experts % ranks); }
+
+static double rows_of(double product, double factor, double divisor)
+{
+    return ceil(product * factor / divisor);
+}
+
+static int dropless(const world_t *w) { return w->how->capacity_factor < 0; }
+
+static int64_t give_ids(void *context, int32_t rank, int32_t *ids)
+{
+    const small_t *small = context;
+    int count = small->tokens[rank] * small->columns;
+    for (int i = 0; i < count; i++)
+        ids[i] = small->ids[rank][i];
+    return small->tokens[rank];
+}
+
+/* ---- pooled_wave -------------------------------------------------------------------------------------------------- */
+
+static void list_assignments(world_t *w)
+{
+    const small_t *small = w->small;
+    for (int r = 0; r < small->ranks; r++) {
+        for (int t = 0; t < small->tokens[r]; t++) {
+            for (int k = 0; k < small->top_k; k++) {
+                one_t *one = &w->one[w->count++];
+                int owned;
+                *one = (one_t){.rank = r, .token = t, .k = k, .place = t * small->columns + k, .wave = -1};
+                one->expert = small->ids[r][one->place];
+                one->kind = EPX_FATE_SKIPPED;
+                if (one->expert < 0)
+                    continue;
+                one->kind = EPX_FATE_SENDER;
+                one->owner = owner_of(one->expert, small->ranks, small->experts, &one->local, &owned);
+                w->valid[r]++;
+                w->valid_all++;
+            }
+        }
+    }
+}
+
+/* Slots that a sender may fill per destination and wave. */
+static double sender_room(const world_t *w, int rank, int owner)
+{
+    const small_t *small = w->small;
+    double owned = owned_by(owner, small->ranks, small->experts), all = small->tokens_max * small->top_k;
+    double divisor = small->experts * w->how->waves;
+    if (dropless(w))
+        return ceil(all / w->how->waves);
+    return fmin(fmax(1, rows_of(all * owned, w->how->sender_factor, divisor)),
+                rows_of(w->valid[rank] * owned, w->how->sender_factor, divisor));
+}
+
+/* Takes the next ordinal of (rank, owner) if its slot exists. */
+static int take_slot(const world_t *w, one_t *one, int *used)
+{
+    int wave = *used % w->how->waves, slot = *used / w->how->waves;
+    if (slot >= sender_room(w, one->rank, one->owner))
+        return 0;
+    ++*used;
+    one->wave = wave;
+    one->slot = slot;
+    one->kind = EPX_FATE_KEPT;
+    return 1;
+}
+
+static void first_gate(world_t *w)
+{
+    const small_t *small = w->small;
+    int used[RANKS][RANKS] = {{0}}, owned;
+    for (int i = 0; i < w->count; i++)
+        if (w->one[i].expert >= 0)
+            take_slot(w, &w->one[i], &used[w->one[i].rank][w->one[i].owner]);
+    for (int x = small->top_k; w->how->overflow == EPX_OVERFLOW_SPILL && x < small->columns; x++) {
+        int rank = -1, token = -1; /* whose lowest refused assignment has proposed in this round */
+        for (int i = 0; i < w->count; i++) {
+            one_t *one = &w->one[i];
+            if (one->kind != EPX_FATE_SENDER || (one->rank == rank && one->token == token))
+                continue;
+            rank = one->rank;
+            token = one->token;
+            int choice = small->ids[rank][token * small->columns + x];
+            if (choice < 0)
+                continue;
+            one_t other = *one;
+            other.expert = choice;
+            other.owner = owner_of(choice, small->ranks, small->experts, &other.local, &owned);
+            if (take_slot(w, &other, &used[rank][other.owner]))
+                *one = other;
+        }
+    }
+}
+
+static one_t *find_slot(world_t *w, int owner, int wave, int slot, int rank)
+{
+    for (int i = 0; i < w->count; i++) {
+        one_t *one = &w->one[i];
+        if (one->kind == EPX_FATE_KEPT && one->owner == owner && one->wave == wave && one->slot == slot &&
+            one->rank == rank)
+            return one;
+    }
+    return NULL;
+}
+
+static void second_gate(world_t *w)
+{
+    const small_t *small = w->small;
+    double divisor = small->experts * w->how->waves, all = small->ranks * small->tokens_max * small->top_k;
+    double room = fmin(fmax(1, rows_of(all, w->how->capacity_factor, divisor)),
+                       rows_of(w->valid_all, w->how->capacity_factor, divisor));
+    for (int d = 0; d < small->ranks; d++) {
+        for (int wave = 0; wave < w->how->waves; wave++) {
+            int taken[EXPERTS] = {0};
+            for (int slot = 0; slot < small->tokens_max * small->top_k; slot++) {
+                for (int s = 0; s < small->ranks; s++) {
+                    one_t *one = find_slot(w, d, wave, slot, s);
+                    if (one != NULL && !dropless(w) && taken[one->expert]++ >= room)
+                        one->kind = EPX_FATE_RECEIVER;
+                }
+            }
+        }
+    }
+}
+
+/* Waves take, for each destination, experts and senders ascending, what slab and expert have room for. */
+static void extra_waves(world_t *w)
+{
+    const small_t *small = w->small;
+    double all = small->tokens_max * small->top_k, divisor = small->experts * w->how->waves;
+    for (int d = 0; d < small->ranks; d++) {
+        double owned = owned_by(d, small->ranks, small->experts);
+        double slab = dropless(w) ? ceil(all / w->how->waves)
+                                  : fmax(1, rows_of(all * owned, w->how->sender_factor, divisor));
+        double rows = dropless(w) ? small->ranks * slab
+                                  : fmax(1, rows_of(small->ranks * all, w->how->capacity_factor, divisor));
+        for (int wave = 0, left = 1; left > 0; wave++) {
+            int sent[RANKS] = {0};
+            left = 0;
+            for (int e = 0; e < small->experts; e++) {
+                int taken = 0;
+                for (int s = 0; s < small->ranks; s++) {
+                    for (int i = 0; i < w->count; i++) {
+                        one_t *one = &w->one[i];
+                        if (one->rank != s || one->expert != e || one->owner != d ||
+                            one->kind != EPX_FATE_SENDER)
+                            continue;
+                        if (sent[s] < slab && taken < rows) {
+                            one->kind = EPX_FATE_KEPT;
+                            one->wave = wave;
+                            sent[s]++;
+                            taken++;
+                        } else {
+                            left++;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* ---- ragged, ring ------------------------------------------------------------------------------------------------- */
+
+/* First part c of n things in `parts` blocks, the first n mod parts one more. */
+static int chunk_of(int local, int owned, int chunks)
+{
+    for (int c = 0, end = 0; c < chunks; c++) {
+        end += owned / chunks + (c < owned % chunks);
+        if (local < end)
+            return c;
+    }
+    cr_assert_fail("no chunk");
+    return -1;
+}
+
+static int asked(const world_t *w, int expert, int rank)
+{
+    int sum = 0;
+    for (int i = 0; i < w->count; i++)
+        sum += w->one[i].expert == expert && (rank < 0 || w->one[i].rank == rank);
+    return sum;
+}
+
+/* Keeps the first `rows` assignments of a sender to an expert. */
+static void keep_first(world_t *w, int expert, int rank, int rows, int wave)
+{
+    for (int i = 0; i < w->count && rows > 0; i++) {
+        one_t *one = &w->one[i];
+        if (one->expert != expert || one->rank != rank)
+            continue;
+        int hop = (one->owner - rank + w->small->ranks) % w->small->ranks;
+        one->kind = EPX_FATE_KEPT;
+        one->wave = w->how->transport == EPX_DROPS_RING ? hop : wave;
+        rows--;
+    }
+}
+
+/* Seats one after the other to the sender whose share is furthest behind: the same as largest remainders. */
+static void keep_fair(world_t *w, int expert, int quota, int wave)
+{
+    int all = asked(w, expert, -1), given[RANKS], left = quota;
+    int64_t rest[RANKS];
+    for (int s = 0; s < w->small->ranks; s++) {
+        int64_t product = (int64_t)asked(w, expert, s) * quota;
+        given[s] = all > 0 ? (int)(product / all) : 0;
+        rest[s] = all > 0 ? product % all : 0;
+        left -= given[s];
+    }
+    for (; left > 0; left--) {
+        int best = 0;
+        for (int s = 1; s < w->small->ranks; s++)
+            best = rest[s] > rest[best] ? s : best;
+        given[best]++;
+        rest[best] = -1;
+    }
+    for (int s = 0; s < w->small->ranks; s++)
+        keep_first(w, expert, s, given[s], wave);
+}
+
+static void keep_ascending(world_t *w, int expert, int quota, int wave)
+{
+    for (int s = 0; s < w->small->ranks; s++) {
+        int rows = asked(w, expert, s) < quota ? asked(w, expert, s) : quota;
+        keep_first(w, expert, s, rows, wave);
+        quota -= rows;
+    }
+}
+
+static int smaller(int a, int b) { return a < b ? a : b; }
+
+/* One chunk: experts [list]. */
+static void accept_chunk(world_t *w, const int *list, int count, int wave)
+{
+    const small_t *small = w->small;
+    double all = (double)small->ranks * small->tokens_max * small->top_k, cf = w->how->capacity_factor;
+    int share = dropless(w) ? w->valid_all : (int)rows_of(w->valid_all, cf, small->experts);
+    int cap = w->valid_all, floors = 0;
+    if (!dropless(w))
+        cap = (int)fmin(fmax(count, rows_of((double)w->valid_all * count, cf, small->experts)),
+                        count * fmax(1, rows_of(all, cf, small->experts)));
+    if (w->how->accept == EPX_ACCEPT_PREFIX) {
+        for (int i = 0; i < count; i++) {
+            int rows = smaller(cap, asked(w, list[i], -1));
+            keep_ascending(w, list[i], rows, wave);
+            cap -= rows;
+        }
+        return;
+    }
+    for (int i = 0; i < count; i++)
+        floors += smaller(asked(w, list[i], -1), share);
+    int slack = smaller(cap, count * share) - floors, room = cap;
+    for (int i = 0; i < count; i++) {
+        int wanted = asked(w, list[i], -1), base = smaller(wanted, share), rows = smaller(base, room);
+        int more = slack > 0 ? smaller(wanted - base, slack) : 0;
+        room -= rows;
+        slack -= more;
+        if (w->how->accept == EPX_ACCEPT_FAIR)
+            keep_fair(w, list[i], rows + more, wave);
+        else
+            keep_ascending(w, list[i], rows + more, wave);
+    }
+}
+
+static void accept_all(world_t *w)
+{
+    const small_t *small = w->small;
+    int chunks = w->how->transport == EPX_DROPS_RING ? 1 : w->how->waves;
+    for (int d = 0; d < small->ranks; d++) {
+        for (int c = 0; c < chunks; c++) {
+            int list[EXPERTS], count = 0, local, owned;
+            for (int e = 0; e < small->experts; e++)
+                if (owner_of(e, small->ranks, small->experts, &local, &owned) == d &&
+                    chunk_of(local, owned, chunks) == c)
+                    list[count++] = e;
+            if (count > 0)
+                accept_chunk(w, list, count, c);
+        }
+    }
+}
+
+static void decide(world_t *w)
+{
+    list_assignments(w);
+    if (w->how->transport != EPX_DROPS_POOLED_WAVE) {
+        accept_all(w);
+    } else if (w->how->overflow == EPX_OVERFLOW_EXTRA_WAVE) {
+        extra_waves(w);
+    } else {
+        first_gate(w);
+        second_gate(w);
+    }
+}
+
+/* ---- comparing ---------------------------------------------------------------------------------------------------- */
+
+typedef struct comparison {
+    const world_t *world;
+    int at; /* the next assignment of the world */
+} comparison_t;
+
+static int compare_rank(void *context, int32_t rank, int64_t tokens, const epx_fate_t *fates)
+{
+    comparison_t *comparison = context;
+    const small_t *small = comparison->world->small;
+    cr_assert_eq(tokens, small->tokens[rank]);
+    for (int64_t a = 0; a < tokens * small->top_k; a++) {
+        const one_t *one = &comparison->world->one[comparison->at++];
+        cr_assert_eq(one->rank, rank);
+        cr_assert_eq(fates[a].kind, one->kind, "rank %d, token %d, k %d: %d, not %d", rank, one->token,
+                     one->k, fates[a].kind, one->kind);
+        cr_assert_eq(fates[a].expert, one->kind == EPX_FATE_SKIPPED ? -1 : one->expert);
+        cr_assert_eq(fates[a].wave, one->wave, "rank %d, token %d, k %d: wave %d, not %d", rank, one->token,
+                     one->k, fates[a].wave, one->wave);
+    }
+    return 0;
+}
+
+/* Rows by wave and rank, once per (token, rank, wave) where the wire is such. */
+static void compare_rows(const world_t *w, const epx_drops_t *drops)
+{
+    int64_t rows[PLACES][RANKS] = {{0}}, sent[PLACES][RANKS] = {{0}}, own[PLACES][RANKS] = {{0}};
+    for (int i = 0; i < w->count; i++) {
+        const one_t *one = &w->one[i];
+        if (one->kind != EPX_FATE_KEPT)
+            continue;
+        rows[one->wave][one->owner]++;
+        int again = 0;
+        for (int j = 0; w->how->rank_wire && j < i; j++) {
+            const one_t *other = &w->one[j];
+            again |= other->kind == EPX_FATE_KEPT && other->rank == one->rank && other->token == one->token &&
+                     other->owner == one->owner && other->wave == one->wave;
+        }
+        (one->owner == one->rank ? own : sent)[one->wave][one->rank] += !again;
+    }
+    for (int v = 0; v < drops->waves; v++) {
+        for (int r = 0; r < w->small->ranks; r++) {
+            int at = v * w->small->ranks + r;
+            cr_assert_eq(drops->rows[at], rows[v][r], "wave %d, rank %d", v, r);
+            if (w->how->transport != EPX_DROPS_RAGGED)
+                continue;
+            cr_assert_eq(drops->sent[at], sent[v][r], "wave %d, rank %d", v, r);
+            cr_assert_eq(drops->own[at], own[v][r], "wave %d, rank %d", v, r);
+        }
+    }
+}
+
+static void compare_sums(const world_t *w, const epx_drops_t *drops)
+{
+    int64_t sum[4] = {0}, spilled = 0;
+    for (int i = 0; i < w->count; i++) {
+        sum[w->one[i].kind]++;
+        spilled += w->one[i].wave >= 0 && w->one[i].expert != w->small->ids[w->one[i].rank][w->one[i].place];
+    }
+    cr_assert_eq(drops->routed, w->valid_all);
+    cr_assert_eq(drops->kept, sum[EPX_FATE_KEPT]);
+    cr_assert_eq(drops->dropped_sender, sum[EPX_FATE_SENDER]);
+    cr_assert_eq(drops->dropped_receiver, sum[EPX_FATE_RECEIVER]);
+    cr_assert_eq(drops->skipped, sum[EPX_FATE_SKIPPED]);
+    cr_assert_geq(drops->spilled, spilled); /* a choice may be the same expert again */
+}
+
+static void compare(const small_t *small, const epx_drops_case_t *how)
+{
+    static world_t world;
+    char problem[256];
+    epx_drops_t drops, again;
+    epx_drops_routing_t routing = {.ranks = small->ranks,
+                                   .experts = small->experts,
+                                   .top_k = small->top_k,
+                                   .columns = small->columns,
+                                   .tokens_max = small->tokens_max,
+                                   .ids = give_ids,
+                                   .context = (void *)(uintptr_t)small};
+    world = (world_t){.small = small, .how = how};
+    decide(&world);
+    comparison_t comparison = {.world = &world};
+    cr_assert_eq(
+        epx_drops_fates(&routing, how, 1, &drops, compare_rank, &comparison, problem, sizeof problem), 0,
+        "%s", problem);
+    cr_assert_eq(comparison.at, world.count);
+    compare_sums(&world, &drops);
+    compare_rows(&world, &drops);
+    cr_assert_eq(epx_drops_count(&routing, how, 1, 2, &again, problem, sizeof problem), 0, "%s", problem);
+    cr_assert_eq(again.kept, drops.kept);
+    cr_assert_eq(again.dropped_sender, drops.dropped_sender);
+    cr_assert_arr_eq(again.rows, drops.rows, (size_t)(drops.waves * drops.ranks) * sizeof(int64_t));
+    epx_drops_free(&drops);
+    epx_drops_free(&again);
+}
+
+/* ---- cases -------------------------------------------------------------------------------------------------------- */
+
+static int pick(epx_random_t *random, int from, int to)
+{
+    return from + (int)epx_random_below(random, (uint32_t)(to - from + 1));
+}
+
+/* Skewed, with experts that come twice in a token, with -1, ranks without tokens, fewer experts than ranks.
+ */
+static small_t draw_small(epx_random_t *random, int further)
+{
+    small_t small = {.ranks = pick(random, 1, RANKS), .experts = pick(random, 1, EXPERTS)};
+    small.top_k = pick(random, 1, 4);
+    small.columns = small.top_k + further;
+    small.tokens_max = pick(random, 1, TOKENS);
+    for (int r = 0; r < small.ranks; r++) {
+        small.tokens[r] = pick(random, 0, 3) == 0 ? pick(random, 0, small.tokens_max) : small.tokens_max;
+        for (int i = 0; i < small.tokens[r] * small.columns; i++) {
+            int id = pick(random, 0, small.experts - 1);
+            small.ids[r][i] = pick(random, 0, 9) == 0   ? -1
+                              : pick(random, 0, 2) == 0 ? id * id / small.experts
+                                                        : id;
+        }
+    }
+    return small;
+}
+
+static double draw_factor(epx_random_t *random)
+{
+    return pick(random, 0, 9) == 0 ? EPX_DROPLESS : pick(random, 10, 40) / 20.0;
+}
+
+Test(sim_drops, pooled_wave_by_brute_force)
+{
+    for (uint64_t i = 0; i < 150; i++) {
+        epx_random_t random = epx_random_at(1, i);
+        small_t small = draw_small(&random, 0);
+        epx_drops_case_t how = {.transport = EPX_DROPS_POOLED_WAVE,
+                                .capacity_factor = draw_factor(&random),
+                                .sender_factor = pick(&random, 10, 40) / 20.0,
+                                .waves = pick(&random, 1, 5),
+                                .overflow = i % 2 ? EPX_OVERFLOW_EXTRA_WAVE : EPX_OVERFLOW_DROP};
+        compare(&small, &how);
+    }
+}
+
+Test(sim_drops, spill_by_brute_force)
+{
+    for (uint64_t i = 0; i < 150; i++) {
+        epx_random_t random = epx_random_at(2, i);
+        small_t small = draw_small(&random, pick(&random, 1, 3));
+        epx_drops_case_t how = {.transport = EPX_DROPS_POOLED_WAVE,
+                                .capacity_factor = draw_factor(&random),
+                                .sender_factor = pick(&random, 10, 25) / 20.0,
+                                .waves = pick(&random, 1, 3),
+                                .overflow = EPX_OVERFLOW_SPILL};
+        compare(&small, &how);
+    }
+}
+
+Test(sim_drops, ragged_and_ring_by_brute_force)
+{
+    for (uint64_t i = 0; i < 300; i++) {
+        epx_random_t random = epx_random_at(3, i);
+        small_t small = draw_small(&random, 0);
+        epx_drops_case_t how = {.transport = i % 3 ? EPX_DROPS_RAGGED : EPX_DROPS_RING,
+                                .capacity_factor = draw_factor(&random),
+                                .waves = pick(&random, 1, 4),
+                                .accept = (epx_accept_t)pick(&random, EPX_ACCEPT_PREFIX, EPX_ACCEPT_FAIR),
+                                .rank_wire = i % 2};
+        compare(&small, &how);
+    }
+}
+
+/* Two ranks of three experts each, as four virtual ranks: the first of each pair owns two experts. */
+Test(sim_drops, ownership_of_virtual_ranks)
+{
+    small_t small = {
+        .ranks = 4, .experts = 6, .top_k = 1, .columns = 1, .tokens_max = 6, .tokens = {6, 6, 6, 6}};
+    for (int r = 0; r < 4; r++)
+        for (int t = 0; t < 6; t++)
+            small.ids[r][t] = t;
+    epx_drops_case_t how = {.transport = EPX_DROPS_RAGGED,
+                            .capacity_factor = EPX_DROPLESS,
+                            .waves = 1,
+                            .accept = EPX_ACCEPT_PREFIX};
+    epx_drops_routing_t routing = {.ranks = 4,
+                                   .real_ranks = 2,
+                                   .experts = 6,
+                                   .top_k = 1,
+                                   .columns = 1,
+                                   .tokens_max = 6,
+                                   .ids = give_ids,
+                                   .context = &small};
+    epx_drops_t drops;
+    char problem[256];
+    cr_assert_eq(epx_drops_count(&routing, &how, 1, 1, &drops, problem, sizeof problem), 0, "%s", problem);
+    static const int64_t wanted[] = {8, 4, 8, 4};
+    cr_assert_arr_eq(drops.rows, wanted, sizeof wanted);
+    cr_assert_arr_eq(drops.asked, wanted, sizeof wanted);
+    cr_assert_float_eq(epx_drops_load(&drops), 8.0 / 6, 1e-12);
+    epx_drops_free(&drops);
+}
+
+/* Rank r has the block of rank r - h in hop h, and passes it on after every hop but the last. */
+Test(sim_drops, blocks_of_a_ring)
+{
+    small_t small = {
+        .ranks = 3, .experts = 3, .top_k = 1, .columns = 1, .tokens_max = 4, .tokens = {1, 4, 2}};
+    epx_drops_case_t how = {.transport = EPX_DROPS_RING,
+                            .capacity_factor = EPX_DROPLESS,
+                            .waves = 9,
+                            .accept = EPX_ACCEPT_PREFIX};
+    epx_drops_routing_t routing = {.ranks = 3,
+                                   .experts = 3,
+                                   .top_k = 1,
+                                   .columns = 1,
+                                   .tokens_max = 4,
+                                   .ids = give_ids,
+                                   .context = &small};
+    epx_drops_t drops;
+    char problem[256];
+    cr_assert_eq(epx_drops_count(&routing, &how, 1, 1, &drops, problem, sizeof problem), 0, "%s", problem);
+    static const int64_t sent[] = {1, 4, 2, 2, 1, 4, 0, 0, 0};
+    static const int64_t received[] = {0, 0, 0, 2, 1, 4, 4, 2, 1};
+    cr_assert_eq(drops.waves, 3);
+    cr_assert_arr_eq(drops.sent, sent, sizeof sent);
+    cr_assert_arr_eq(drops.received, received, sizeof received);
+    cr_assert_eq(drops.rows[0], 1); /* every token asked for expert 0, of rank 0 */
+    cr_assert_eq(drops.rows[3], 2);
+    cr_assert_eq(drops.rows[6], 4);
+    epx_drops_free(&drops);
+}
+
+Test(sim_drops, what_cannot_be)
+{
+    small_t small = {.ranks = 2, .experts = 4, .top_k = 1, .columns = 1, .tokens_max = 1};
+    epx_drops_routing_t routing = {.ranks = 2,
+                                   .experts = 4,
+                                   .top_k = 1,
+                                   .columns = 1,
+                                   .tokens_max = 1,
+                                   .ids = give_ids,
+                                   .context = &small};
+    epx_drops_case_t good = {
+        .transport = EPX_DROPS_POOLED_WAVE, .capacity_factor = 1, .sender_factor = 1, .waves = 1};
+    epx_drops_t drops;
+    char problem[256];
+    epx_drops_case_t bad = good;
+    bad.waves = 0;
+    cr_assert_eq(epx_drops_count(&routing, &bad, 1, 1, &drops, problem, sizeof problem), -1);
+    bad = good;
+    bad.sender_factor = 0;
+    cr_assert_eq(epx_drops_count(&routing, &bad, 1, 1, &drops, problem, sizeof problem), -1);
+    bad = good;
+    bad.overflow = EPX_OVERFLOW_SPILL;
+    cr_assert_eq(epx_drops_count(&routing, &bad, 1, 1, &drops, problem, sizeof problem), -1);
+    cr_assert(strstr(problem, "spill") != NULL, "%s", problem);
+    epx_drops_routing_t wrong = routing;
+    wrong.real_ranks = 3;
+    cr_assert_eq(epx_drops_count(&wrong, &good, 1, 1, &drops, problem, sizeof problem), -1);
+    wrong = routing;
+    wrong.tokens_max = (int64_t)INT32_MAX + 1;
+    cr_assert_eq(epx_drops_count(&wrong, &good, 1, 1, &drops, problem, sizeof problem), -1);
+    cr_assert_eq(epx_drops_count(&routing, &good, 1, 1, &drops, problem, sizeof problem), 0, "%s", problem);
+    cr_assert_eq(drops.routed, 0);
+    epx_drops_free(&drops);
+}
