@@ -38,6 +38,12 @@ has_compiler() {
     case $1 in *.cu*) [ -n "${NVCC:-}" ] ;; esac
 }
 
+# Kernels take minutes to compile: without being asked by name they are built where a driver could run them.
+has_driver() {
+    [ "$1" != cuda ] || [ "$FEATURES" != auto ] || [ -e /dev/nvidiactl ] ||
+        { ldconfig -p 2> /dev/null | grep -q 'libcuda\.so\.1'; }
+}
+
 # links HEADER FUNCTION FLAGS...: does a program that uses them build?
 links() {
     header=$1 function=$2
@@ -83,6 +89,8 @@ while IFS='|' read -r name header function pkg plain user sources; do
         reason='not part of this version'
     elif ! has_compiler "$sources"; then
         reason='nvcc was not found'
+    elif ! has_driver "$name"; then
+        reason='no NVIDIA driver here; make FEATURES=cuda builds it all the same'
     elif find_flags; then
         compiled=1
     fi
