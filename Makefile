@@ -8,6 +8,8 @@ VERSION := $(shell sed -n 's/^\#define EPX_VERSION_[MP][A-Z]* *\([0-9]*\).*/\1/p
 SOVERSION := $(firstword $(subst ., ,$(VERSION)) 0)
 
 BUILD ?= build
+# An absolute name of a folder in here is the same folder: dependency files name relative paths.
+override BUILD := $(patsubst $(CURDIR)/%,%,$(BUILD))
 PREFIX ?= /usr/local
 DESTDIR ?=
 CFLAGS ?= -O2 -g
