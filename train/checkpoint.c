@@ -103,6 +103,16 @@ static int write_sections(const char *partial, const epx_ranks_t *ranks, const e
     return code;
 }
 
+/* Renaming would put the checkpoint in the place of a device or a pipe, which others may be using. */
+static int refuse_special(const char *path)
+{
+    struct stat there;
+    if (stat(path, &there) != 0 || S_ISREG(there.st_mode))
+        return EPX_TRAIN_OK;
+    return epx_train_fail(EPX_TRAIN_FAILED,
+                          "the checkpoint %s would replace what is no plain file: give another path", path);
+}
+
 static int create_file(const char *partial, uint64_t bytes)
 {
     int file = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -155,6 +165,8 @@ int epx_checkpoint_save(const char *path, const epx_ranks_t *ranks, const epx_mo
     int64_t *checksums = calloc((size_t)sections + 1, sizeof *checksums);
     if (code == EPX_TRAIN_OK && !checksums)
         code = epx_train_fail(EPX_TRAIN_FAILED, "no memory for the checksums of a checkpoint");
+    if (code == EPX_TRAIN_OK && ranks->rank == 0)
+        code = refuse_special(path);
     if (code == EPX_TRAIN_OK && ranks->rank == 0)
         code = create_file(partial, front.header->file_bytes);
     code = epx_train_agree(ranks->world, code);

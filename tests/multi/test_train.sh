@@ -50,6 +50,9 @@ expect_code 0; lines "len(d) == 1 and d[0]['step'] == 6"; expect_err '^restored 
 head -c 5000 "$folder/checkpoint" > "$folder/cut"
 run epx-train "${small[@]}" --restore "$folder/cut"; expect_code 2; expect_err 'cut'
 run epx-train "${small[@]}" --restore "$0"; expect_code 2; expect_err 'is no checkpoint of epx-train'
+mkfifo "$folder/pipe" # what is no plain file stays what it is
+run epx-train "${small[@]}" --steps 1 --checkpoint "$folder/pipe"; expect_code 1; expect_err 'no plain file'
+[ -p "$folder/pipe" ]; code=$?; expect_code 0
 
 # Signals: SIGUSR1 writes and goes on, SIGTERM writes and stops with 0.
 rm -f "$folder/checkpoint"
