@@ -180,6 +180,21 @@ static int learn(through_epx_t *through, const epx_group_config_t *config)
     return EPX_TRAIN_OK;
 }
 
+/* Where each routing decides how many waves there are, nothing can be kept per wave, and the model dispatches
+ * again in the backward pass; the group must have been opened for that. */
+static int open_group(through_epx_t *through, epx_comm_h comm, epx_group_config_t *config)
+{
+    epx_group_info_t info = EPX_GROUP_INFO_INIT;
+    int code = epx_train_status(epx_group_open(comm, config, &through->group));
+    if (code == EPX_TRAIN_OK)
+        code = epx_train_status(epx_group_info(through->group, &info));
+    if (code != EPX_TRAIN_OK || info.waves != 0 || config->backward == EPX_BACKWARD_RECOMPUTE)
+        return code;
+    epx_group_close(&through->group);
+    config->backward = EPX_BACKWARD_RECOMPUTE;
+    return epx_train_status(epx_group_open(comm, config, &through->group));
+}
+
 int epx_exchange_epx(const epx_exchange_shape_t *shape, const epx_group_config_t *settings, int recompute,
                      epx_comm_h group_comm, epx_comm_h world, epx_exchange_t **exchange_p)
 {
@@ -202,7 +217,7 @@ int epx_exchange_epx(const epx_exchange_shape_t *shape, const epx_group_config_t
     int code =
         through->plan ? EPX_TRAIN_OK : epx_train_fail(EPX_TRAIN_FAILED, "no memory for the list of plans");
     if (code == EPX_TRAIN_OK)
-        code = epx_train_status(epx_group_open(group_comm, &config, &through->group));
+        code = open_group(through, group_comm, &config);
     for (int64_t i = 0; code == EPX_TRAIN_OK && i < shape->layers; i++)
         code = epx_train_status(epx_plan_create(through->group, 0, NULL, &through->plan[i]));
     if (code == EPX_TRAIN_OK)
