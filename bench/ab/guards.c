@@ -1,183 +1,14 @@
-/* Guards of whole arms and of single draws. SPDX-License-Identifier: Apache-2.0 */
+/* Guards of whole arms. SPDX-License-Identifier: Apache-2.0 */
 #include "bench/ab/guards.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/ab/finding.h"
 #include "tools/common/program.h"
-
-static void find(epx_ab_arm_t *arm, epx_ab_guard_t guard, epx_ab_state_t state, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-
-/* A finding; the first failure of a guard stays. */
-static void find(epx_ab_arm_t *arm, epx_ab_guard_t guard, epx_ab_state_t state, const char *format, ...)
-{
-    epx_ab_finding_t *finding = &arm->guard[guard];
-    va_list values;
-    if (finding->state == EPX_AB_VOID)
-        return;
-    finding->state = state;
-    va_start(values, format);
-    vsnprintf(finding->text, sizeof finding->text, format, values);
-    va_end(values);
-}
-
-/* Draws that verdicts rest on. */
-static int counts_for_verdicts(const epx_ab_run_t *run)
-{
-    return run->part != EPX_AB_TWIN && run->part != EPX_AB_REFERENCE;
-}
-
-static void void_draw(epx_ab_run_t *run, epx_ab_guard_t guard, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void void_draw(epx_ab_run_t *run, epx_ab_guard_t guard, const char *format, ...)
-{
-    if (run->void_why[0] != '\0')
-        return;
-    va_list values;
-    int at = snprintf(run->void_why, sizeof run->void_why, "%s: ", epx_ab_guard_name(guard));
-    va_start(values, format);
-    vsnprintf(run->void_why + at, sizeof run->void_why - (size_t)at, format, values);
-    va_end(values);
-}
-
-/* ---- draws -------------------------------------------------------------------------------------------------------- */
-
-/* The step numbers must follow each other, all must be there, and no number may be missing from some steps
- * only. */
-static int window_hole(const epx_ab_run_t *run, char *why, size_t bytes)
-{
-    int32_t counted = 0;
-    if (run->failed[0] != '\0') {
-        snprintf(why, bytes, "%s", run->failed);
-        return 1;
-    }
-    for (int32_t i = 0; i < run->steps; i++) {
-        const epx_ab_step_t *step = &run->step[i], *before = i > 0 ? step - 1 : NULL;
-        counted += !step->discarded;
-        if (before != NULL && step->step != before->step + 1) {
-            snprintf(why, bytes, "a hole: step %" PRId64 " follows step %" PRId64, step->step, before->step);
-            return 1;
-        }
-        if (!step->discarded && !isfinite(step->loss) && !isnan(run->step[0].loss)) {
-            snprintf(why, bytes, "the loss of step %" PRId64 " is not finite", step->step);
-            return 1;
-        }
-        if (!step->discarded && !(step->step_ms > 0) && !isnan(run->step[0].step_ms)) {
-            snprintf(why, bytes, "step %" PRId64 " has no time", step->step);
-            return 1;
-        }
-    }
-    if (run->steps_expected > 0 && run->steps != run->steps_expected) {
-        snprintf(why, bytes, "%d of %d steps are there", run->steps, run->steps_expected);
-        return 1;
-    }
-    if (counted == 0)
-        snprintf(why, bytes, "no step is left after the discarded ones");
-    return counted == 0;
-}
-
-static void check_windows(epx_ab_result_t *result)
-{
-    for (int32_t i = 0; i < result->runs; i++) {
-        epx_ab_run_t *run = &result->run[i];
-        char why[EPX_AB_TEXT];
-        if (run->arm < 0)
-            continue;
-        epx_ab_arm_t *arm = &result->arm[run->arm];
-        if (window_hole(run, why, sizeof why)) {
-            void_draw(run, EPX_AB_GUARD_WINDOW, "%s", why);
-            find(arm, EPX_AB_GUARD_WINDOW, EPX_AB_VOID, "run %d: %s", run->order + 1, why);
-        } else {
-            find(arm, EPX_AB_GUARD_WINDOW, EPX_AB_PASSED, "no hole in any window");
-        }
-    }
-}
-
-static void check_weights(epx_ab_result_t *result)
-{
-    const epx_ab_run_t *reference = epx_ab_find_run(result, -1, EPX_AB_REFERENCE, 0, 1);
-    for (int32_t i = 0; i < result->runs; i++) {
-        epx_ab_run_t *run = &result->run[i];
-        if (run->arm < 0 || run->weights == 0 || reference == NULL)
-            continue;
-        epx_ab_arm_t *arm = &result->arm[run->arm];
-        if (run->weights != reference->weights) {
-            void_draw(run, EPX_AB_GUARD_WEIGHTS, "it started from other weights");
-            find(arm, EPX_AB_GUARD_WEIGHTS, EPX_AB_VOID,
-                 "run %d started from weights %016" PRIx64 ", not %016" PRIx64, run->order + 1, run->weights,
-                 reference->weights);
-        } else {
-            find(arm, EPX_AB_GUARD_WEIGHTS, EPX_AB_PASSED, "all runs from %016" PRIx64, run->weights);
-        }
-    }
-}
-
-static void check_allocations(epx_ab_result_t *result)
-{
-    for (int32_t i = 0; i < result->runs; i++) {
-        epx_ab_run_t *run = &result->run[i];
-        if (run->arm < 0 || run->allocations < 0)
-            continue;
-        epx_ab_arm_t *arm = &result->arm[run->arm];
-        if (run->allocations > 0) {
-            void_draw(run, EPX_AB_GUARD_REGISTRATION, "%" PRId64 " allocations in the window",
-                      run->allocations);
-            find(arm, EPX_AB_GUARD_REGISTRATION, EPX_AB_VOID,
-                 "run %d: the library asked for memory %" PRId64 " times in the window", run->order + 1,
-                 run->allocations);
-        } else {
-            find(arm, EPX_AB_GUARD_REGISTRATION, EPX_AB_PASSED, "nothing allocated in any window");
-        }
-    }
-}
-
-/* Median clock of the draws of a round, and of all arms together. */
-static double median_clock(const epx_ab_result_t *result, int32_t round)
-{
-    double *clock = epx_tool_alloc((size_t)result->runs + 1, sizeof *clock);
-    int32_t count = 0;
-    for (int32_t i = 0; i < result->runs; i++)
-        if (result->run[i].round == round && counts_for_verdicts(&result->run[i]) &&
-            result->run[i].clock_mhz > 0)
-            clock[count++] = result->run[i].clock_mhz;
-    double median = epx_ab_median(clock, count);
-    free(clock);
-    return median;
-}
-
-static void check_clocks(epx_ab_result_t *result)
-{
-    for (int32_t i = 0; i < result->runs; i++) {
-        epx_ab_run_t *run = &result->run[i];
-        if (run->arm < 0 || !counts_for_verdicts(run))
-            continue;
-        epx_ab_arm_t *arm = &result->arm[run->arm];
-        double others = median_clock(result, run->round);
-        if (run->throttles > 0) {
-            void_draw(run, EPX_AB_GUARD_CLOCKS, "throttled");
-            find(arm, EPX_AB_GUARD_CLOCKS, EPX_AB_VOID, "run %d: the processor throttled %" PRId64 " times",
-                 run->order + 1, run->throttles);
-        }
-        if (isnan(run->clock_mhz) || isnan(others))
-            continue;
-        if (fabs(run->clock_mhz / others - 1) > EPX_AB_CLOCK_LIMIT) {
-            void_draw(run, EPX_AB_GUARD_CLOCKS, "a median clock of %.0f MHz, the others' is %.0f",
-                      run->clock_mhz, others);
-            find(arm, EPX_AB_GUARD_CLOCKS, EPX_AB_VOID,
-                 "run %d: a median clock of %.0f MHz, the round's is %.0f", run->order + 1, run->clock_mhz,
-                 others);
-        } else {
-            find(arm, EPX_AB_GUARD_CLOCKS, EPX_AB_PASSED, "median clock %.0f MHz%s", run->clock_mhz,
-                 run->throttles < 0 ? ", throttling not visible here" : ", nothing throttled");
-        }
-    }
-}
 
 /* ---- arms --------------------------------------------------------------------------------------------------------- */
 
@@ -190,11 +21,11 @@ static void check_first_choices(epx_ab_result_t *result)
             continue;
         epx_ab_arm_t *arm = &result->arm[run->arm];
         if (run->first_choices != reference->first_choices)
-            find(arm, EPX_AB_GUARD_ROUTING, EPX_AB_VOID,
-                 "run %d: the digest of the first layer's choices is %016" PRIx64 ", not %016" PRIx64,
-                 run->order + 1, run->first_choices, reference->first_choices);
+            epx_ab_find(arm, EPX_AB_GUARD_ROUTING, EPX_AB_VOID,
+                        "run %d: the digest of the first layer's choices is %016" PRIx64 ", not %016" PRIx64,
+                        run->order + 1, run->first_choices, reference->first_choices);
         else
-            find(arm, EPX_AB_GUARD_ROUTING, EPX_AB_PASSED, "digest %016" PRIx64, run->first_choices);
+            epx_ab_find(arm, EPX_AB_GUARD_ROUTING, EPX_AB_PASSED, "digest %016" PRIx64, run->first_choices);
     }
 }
 
@@ -216,13 +47,14 @@ static void check_twin_choices(epx_ab_result_t *result)
         }
         moved /= 2;
         if ((double)moved > EPX_AB_CHOICE_LIMIT * (double)all)
-            find(&result->arm[a], EPX_AB_GUARD_ROUTING, EPX_AB_VOID,
-                 "without drops %" PRId64 " of %" PRId64 " choices of the first step differ", moved, all);
+            epx_ab_find(&result->arm[a], EPX_AB_GUARD_ROUTING, EPX_AB_VOID,
+                        "without drops %" PRId64 " of %" PRId64 " choices of the first step differ", moved,
+                        all);
         else
-            find(&result->arm[a], EPX_AB_GUARD_ROUTING, EPX_AB_PASSED,
-                 "digest %016" PRIx64 "; without drops %" PRId64 " of %" PRId64
-                 " choices of all layers differ",
-                 twin->first_choices, moved, all);
+            epx_ab_find(&result->arm[a], EPX_AB_GUARD_ROUTING, EPX_AB_PASSED,
+                        "digest %016" PRIx64 "; without drops %" PRId64 " of %" PRId64
+                        " choices of all layers differ",
+                        twin->first_choices, moved, all);
     }
 }
 
@@ -240,9 +72,9 @@ static void check_twins(epx_ab_result_t *result)
         double apart = fabs(twin->step[0].loss - dense) / fabs(dense);
         if (isnan(dense))
             continue;
-        find(arm, EPX_AB_GUARD_TWINS, apart <= EPX_AB_TWIN_LIMIT ? EPX_AB_PASSED : EPX_AB_VOID,
-             "first loss without drops %.7f, dense model %.7f: %.1e apart (limit %.0e)", twin->step[0].loss,
-             dense, apart, EPX_AB_TWIN_LIMIT);
+        epx_ab_find(arm, EPX_AB_GUARD_TWINS, apart <= EPX_AB_TWIN_LIMIT ? EPX_AB_PASSED : EPX_AB_VOID,
+                    "first loss without drops %.7f, dense model %.7f: %.1e apart (limit %.0e)",
+                    twin->step[0].loss, dense, apart, EPX_AB_TWIN_LIMIT);
     }
 }
 
@@ -290,17 +122,18 @@ static void check_gap(epx_ab_result_t *result)
             count = epx_ab_run_counts(plain);
         int dropless = count.valid > 0 && count.dropped_sender + count.dropped_receiver == 0;
         if (!(fabs(apart) <= limit))
-            find(arm, EPX_AB_GUARD_GAP, EPX_AB_VOID,
-                 "without drops its loss is %+.6f from the reference's (limit %.6f): not drops alone set it "
-                 "apart",
-                 apart, limit);
+            epx_ab_find(
+                arm, EPX_AB_GUARD_GAP, EPX_AB_VOID,
+                "without drops its loss is %+.6f from the reference's (limit %.6f): not drops alone set it "
+                "apart",
+                apart, limit);
         else if (dropless && !(fabs(gap) <= limit))
-            find(arm, EPX_AB_GUARD_GAP, EPX_AB_VOID,
-                 "it dropped nothing, yet its loss is %+.6f from its twin's", gap);
+            epx_ab_find(arm, EPX_AB_GUARD_GAP, EPX_AB_VOID,
+                        "it dropped nothing, yet its loss is %+.6f from its twin's", gap);
         else
-            find(arm, EPX_AB_GUARD_GAP, EPX_AB_PASSED,
-                 "%+.5f from its twin, which is %.1e from the reference (limit %.1e)", gap, fabs(apart),
-                 limit);
+            epx_ab_find(arm, EPX_AB_GUARD_GAP, EPX_AB_PASSED,
+                        "%+.5f from its twin, which is %.1e from the reference (limit %.1e)", gap,
+                        fabs(apart), limit);
     }
 }
 
@@ -312,13 +145,13 @@ static void check_gradients(epx_ab_result_t *result)
         if (!seen->checked)
             continue;
         if (seen->dropped != 0)
-            find(arm, EPX_AB_GUARD_GRADIENTS, EPX_AB_VOID,
-                 "%" PRId64 " assignments were dropped where nothing may be", seen->dropped);
+            epx_ab_find(arm, EPX_AB_GUARD_GRADIENTS, EPX_AB_VOID,
+                        "%" PRId64 " assignments were dropped where nothing may be", seen->dropped);
         else
-            find(arm, EPX_AB_GUARD_GRADIENTS,
-                 seen->worst <= EPX_AB_GRADIENT_LIMIT ? EPX_AB_PASSED : EPX_AB_VOID,
-                 "worst tensor %s: %.1e apart, relative (limit %.0e)", seen->tensor, seen->worst,
-                 EPX_AB_GRADIENT_LIMIT);
+            epx_ab_find(arm, EPX_AB_GUARD_GRADIENTS,
+                        seen->worst <= EPX_AB_GRADIENT_LIMIT ? EPX_AB_PASSED : EPX_AB_VOID,
+                        "worst tensor %s: %.1e apart, relative (limit %.0e)", seen->tensor, seen->worst,
+                        EPX_AB_GRADIENT_LIMIT);
     }
 }
 
@@ -330,11 +163,11 @@ static void check_texts(epx_ab_result_t *result)
             continue;
         epx_ab_arm_t *arm = &result->arm[run->arm];
         if (strcmp(run->payload, "-") != 0)
-            find(arm, EPX_AB_GUARD_PAYLOAD, run->payload[0] ? EPX_AB_VOID : EPX_AB_PASSED, "%s",
-                 run->payload[0] ? run->payload : "every row and sum right, before and after");
+            epx_ab_find(arm, EPX_AB_GUARD_PAYLOAD, run->payload[0] ? EPX_AB_VOID : EPX_AB_PASSED, "%s",
+                        run->payload[0] ? run->payload : "every row and sum right, before and after");
         if (strcmp(run->accounting, "-") != 0)
-            find(arm, EPX_AB_GUARD_ACCOUNTING, run->accounting[0] ? EPX_AB_VOID : EPX_AB_PASSED, "%s",
-                 run->accounting[0] ? run->accounting : "every layer of every step adds up");
+            epx_ab_find(arm, EPX_AB_GUARD_ACCOUNTING, run->accounting[0] ? EPX_AB_VOID : EPX_AB_PASSED, "%s",
+                        run->accounting[0] ? run->accounting : "every layer of every step adds up");
     }
 }
 
@@ -352,16 +185,16 @@ static void check_rules(epx_ab_result_t *result)
             continue;
         if (seen->dropped_sender != ruled->dropped_sender ||
             seen->dropped_receiver != ruled->dropped_receiver)
-            find(arm, EPX_AB_GUARD_ACCOUNTING, EPX_AB_VOID,
-                 "run %d: in the first layer of the first step the rules drop %" PRId64 " + %" PRId64
-                 " (sender, receiver), the library dropped %" PRId64 " + %" PRId64,
-                 run->order + 1, ruled->dropped_sender, ruled->dropped_receiver, seen->dropped_sender,
-                 seen->dropped_receiver);
+            epx_ab_find(arm, EPX_AB_GUARD_ACCOUNTING, EPX_AB_VOID,
+                        "run %d: in the first layer of the first step the rules drop %" PRId64 " + %" PRId64
+                        " (sender, receiver), the library dropped %" PRId64 " + %" PRId64,
+                        run->order + 1, ruled->dropped_sender, ruled->dropped_receiver, seen->dropped_sender,
+                        seen->dropped_receiver);
         else
-            find(arm, EPX_AB_GUARD_ACCOUNTING, EPX_AB_PASSED,
-                 "every layer of every step adds up; the first layer's %" PRId64 " + %" PRId64
-                 " drops (sender, receiver) are exactly what the rules give",
-                 seen->dropped_sender, seen->dropped_receiver);
+            epx_ab_find(arm, EPX_AB_GUARD_ACCOUNTING, EPX_AB_PASSED,
+                        "every layer of every step adds up; the first layer's %" PRId64 " + %" PRId64
+                        " drops (sender, receiver) are exactly what the rules give",
+                        seen->dropped_sender, seen->dropped_receiver);
     }
 }
 
@@ -381,12 +214,12 @@ static void check_bytes(epx_ab_result_t *result)
         if (sent < 0 || run->steps == 0)
             continue;
         if (sent != received)
-            find(arm, EPX_AB_GUARD_BYTES, EPX_AB_VOID,
-                 "run %d: %" PRId64 " bytes were sent to other ranks and %" PRId64 " received",
-                 run->order + 1, sent, received);
+            epx_ab_find(arm, EPX_AB_GUARD_BYTES, EPX_AB_VOID,
+                        "run %d: %" PRId64 " bytes were sent to other ranks and %" PRId64 " received",
+                        run->order + 1, sent, received);
         else
-            find(arm, EPX_AB_GUARD_BYTES, EPX_AB_PASSED, "%.3g MB sent and received per step",
-                 1e-6 * (double)sent / run->steps);
+            epx_ab_find(arm, EPX_AB_GUARD_BYTES, EPX_AB_PASSED, "%.3g MB sent and received per step",
+                        1e-6 * (double)sent / run->steps);
     }
 }
 
@@ -401,19 +234,19 @@ static void check_fallback(epx_ab_result_t *result)
         if (run->group_bytes >= 0 && run->plan_bytes > 0)
             share = fabs(1 - (double)run->group_bytes / (double)run->plan_bytes);
         if (arm->transport[0] != '\0' && strcmp(arm->transport, run->transport) != 0)
-            find(arm, EPX_AB_GUARD_FALLBACK, EPX_AB_VOID, "run %d: %s was asked for, %s ran", run->order + 1,
-                 arm->transport, run->transport);
+            epx_ab_find(arm, EPX_AB_GUARD_FALLBACK, EPX_AB_VOID, "run %d: %s was asked for, %s ran",
+                        run->order + 1, arm->transport, run->transport);
         else if (strcmp(run->transport, "mixed") == 0 || strcmp(run->fabric, "mixed") == 0)
-            find(arm, EPX_AB_GUARD_FALLBACK, EPX_AB_VOID, "run %d: the path changed in the middle",
-                 run->order + 1);
+            epx_ab_find(arm, EPX_AB_GUARD_FALLBACK, EPX_AB_VOID, "run %d: the path changed in the middle",
+                        run->order + 1);
         else if (share > EPX_AB_FALLBACK_LIMIT)
-            find(arm, EPX_AB_GUARD_FALLBACK, EPX_AB_VOID,
-                 "run %d: %.1f%% of the bytes did not take the path of the group (%" PRId64
-                 " of its counter, %" PRId64 " of its plans)",
-                 run->order + 1, 100 * share, run->group_bytes, run->plan_bytes);
+            epx_ab_find(arm, EPX_AB_GUARD_FALLBACK, EPX_AB_VOID,
+                        "run %d: %.1f%% of the bytes did not take the path of the group (%" PRId64
+                        " of its counter, %" PRId64 " of its plans)",
+                        run->order + 1, 100 * share, run->group_bytes, run->plan_bytes);
         else
-            find(arm, EPX_AB_GUARD_FALLBACK, EPX_AB_PASSED, "%s on fabric %s, in every step", run->transport,
-                 run->fabric);
+            epx_ab_find(arm, EPX_AB_GUARD_FALLBACK, EPX_AB_PASSED, "%s on fabric %s, in every step",
+                        run->transport, run->fabric);
     }
 }
 
@@ -458,8 +291,9 @@ static void judge_arm(const epx_ab_result_t *result, int32_t a, epx_ab_arm_t *ar
 static const char *why_unchecked(const epx_ab_result_t *result, epx_ab_guard_t guard)
 {
     if (guard == EPX_AB_GUARD_CLOCKS)
-        return result->external ? "another program's runs: its clocks were not recorded"
-                                : "this machine does not show its clocks";
+        return result->external
+                   ? "another program's runs: its clocks were not recorded"
+                   : "this machine does not show its clocks, or runs were shorter than five steps";
     if (!result->external)
         return "it was not part of this comparison";
     switch (guard) {
@@ -472,10 +306,10 @@ static const char *why_unchecked(const epx_ab_result_t *result, epx_ab_guard_t g
 
 void epx_ab_check_guards(epx_ab_result_t *result)
 {
-    check_windows(result);
-    check_weights(result);
-    check_allocations(result);
-    check_clocks(result);
+    epx_ab_check_windows(result);
+    epx_ab_check_weights(result);
+    epx_ab_check_allocations(result);
+    epx_ab_check_clocks(result);
     check_first_choices(result);
     check_twin_choices(result);
     check_twins(result);

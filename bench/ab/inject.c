@@ -13,7 +13,7 @@ void epx_ab_inject_order(const epx_ab_session_t *session, epx_ab_order_t *order)
     int twins_only = settings->inject == EPX_AB_GUARD_TWINS || settings->inject == EPX_AB_GUARD_GAP ||
                      settings->inject == EPX_AB_GUARD_GRADIENTS;
     order->inject = -1;
-    if (settings->inject < 0 || order->arm != settings->arms - 1 || (twins_only && !twin))
+    if (settings->inject < 0 || order->arm != settings->arms - 1 || twins_only != twin)
         return;
     order->inject = settings->inject;
     if (order->inject == EPX_AB_GUARD_FALLBACK) { /* another transport runs, and nobody says so */

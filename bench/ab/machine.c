@@ -10,8 +10,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "tools/common/numbers.h"
 #include "tools/common/program.h"
-#include "train/math.h"
 
 enum { CORES_MOST = 4096 };
 
@@ -60,13 +60,15 @@ static int32_t clocks_of_cpuinfo(double *mhz, int32_t room)
     return count;
 }
 
-double epx_ab_clock_now(void)
+double epx_ab_clock_now(int32_t busy)
 {
     double *mhz = epx_tool_alloc(CORES_MOST, sizeof *mhz);
     int32_t count = clocks_of_cpufreq(mhz, CORES_MOST);
     if (count == 0)
         count = clocks_of_cpuinfo(mhz, CORES_MOST);
-    double median = epx_ab_median(mhz, count);
+    epx_sort_reals(mhz, (size_t)count);
+    int32_t fast = busy < count ? busy : count;
+    double median = epx_ab_median(mhz + count - fast, fast);
     free(mhz);
     return median > 0 ? median : NAN;
 }
@@ -209,7 +211,6 @@ void epx_ab_describe_machine(epx_ab_machine_t *machine)
         snprintf(machine->kernel, sizeof machine->kernel, "%.30s %.60s %.30s", name.sysname, name.release,
                  name.machine);
     }
-    snprintf(machine->blas, sizeof machine->blas, "%s", epx_math_gemm_name());
     describe_cpu(machine);
     describe_sources(machine);
     dl_iterate_phdr(add_library, machine);

@@ -5,11 +5,12 @@
 
 #include "bench/ab/result.h"
 
-/* Everything but peak_flops. */
+/* Everything but peak_flops and blas, which training knows. */
 void epx_ab_describe_machine(epx_ab_machine_t *machine);
 
-/* Median of the cores' frequencies now, in MHz; NaN where the system shows none. */
-double epx_ab_clock_now(void);
+/* Median frequency of the `busy` fastest cores now, in MHz (idle cores are slow); NaN where the system shows
+ * none. */
+double epx_ab_clock_now(int32_t busy);
 
 /* Thermal throttling events of all cores since the machine started; -1 where the system counts none. */
 int64_t epx_ab_throttles_now(void);

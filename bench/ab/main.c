@@ -1,5 +1,6 @@
 /* epx-ab: which transport, and how sure. SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,7 +45,8 @@ static int judge_and_report(const epx_ab_settings_t *s, epx_ab_result_t *result)
     epx_ab_check_guards(result);
     epx_ab_give_verdicts(result);
     int code = epx_ab_exit_code(result), rc = EPX_EXIT_OK;
-    epx_ab_print(result, stdout, isatty(STDOUT_FILENO));
+    if (s->json == NULL || strcmp(s->json, "-") != 0)
+        epx_ab_print(result, stdout, isatty(STDOUT_FILENO));
     if (s->json != NULL)
         rc = epx_ab_write_json(result, s->json);
     if (s->html != NULL && rc == EPX_EXIT_OK)

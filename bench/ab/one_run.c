@@ -184,6 +184,9 @@ static void record_step(progress_t *progress, const epx_metrics_t *m, const int6
     }
 }
 
+/* Fewer readings have no median worth comparing. */
+enum { CLOCKS_LEAST = 5 };
+
 /* ---- the window ---------------------------------------------------------------------------------------------------- */
 
 static int64_t allocations_now(const epx_ab_rank_t *self) { return atomic_load(&self->session->allocations); }
@@ -224,7 +227,10 @@ static int close_window(epx_ab_rank_t *self, progress_t *progress)
     run->allocations = allocations_now(self) - progress->allocations;
     run->throttles = throttles < 0 ? -1 : throttles - progress->throttles;
     run->others_cpu = epx_ab_others_share(&progress->cpu, &cpu);
-    run->clock_mhz = epx_ab_inject_clock(progress->order, epx_ab_median(progress->clock, progress->clocks));
+    if (progress->clocks >= CLOCKS_LEAST ||
+        run->arm < 0) /* the reference's later runs are short, and only a measure */
+        run->clock_mhz =
+            epx_ab_inject_clock(progress->order, epx_ab_median(progress->clock, progress->clocks));
     run->group_bytes = bytes;
     run->plan_bytes = progress->window_sent;
     return EPX_TRAIN_OK;
@@ -258,7 +264,7 @@ static int step_once(epx_ab_rank_t *self, progress_t *progress, int64_t s)
     if (progress->run != NULL && !epx_ab_inject_loses(order, s))
         record_step(progress, &metrics, bytes, discarded);
     if (progress->run != NULL && !discarded) {
-        double clock = epx_ab_clock_now();
+        double clock = epx_ab_clock_now((int32_t)self->ranks);
         if (!isnan(clock))
             progress->clock[progress->clocks++] = clock;
     }

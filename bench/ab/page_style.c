@@ -59,8 +59,9 @@ const char *const epx_ab_page_style =
     ".a4{fill:var(--a4);stroke:var(--a4);background:var(--a4)}.a5{fill:var(--a5);stroke:var(--a5);background:var(--a5)}"
     ".a6{fill:var(--a6);stroke:var(--a6);background:var(--a6)}.a7{fill:var(--a7);stroke:var(--a7);background:var(--a7)}"
     "circle.a0,circle.a1,circle.a2,circle.a3,circle.a4,circle.a5,circle.a6,circle.a7{stroke:none}"
+    ".curve.a2{stroke-dasharray:7 5}.curve.a3{stroke-dasharray:2 4}.curve.a4{stroke-dasharray:9 3 2 3}"
     "@media(max-width:900px){.tiles{grid-template-columns:repeat(2,minmax(0,1fr))}}"
     "@media(max-width:640px){main{padding:14px 12px 40px}h1{font-size:18px}.card{padding:12px}"
-    "dl{grid-template-columns:1fr;gap:0}dd{margin:0 0 8px}th,td{padding:6px 8px}}"
+    "b.guard{display:block}dl{grid-template-columns:1fr;gap:0}dd{margin:0 0 8px}th,td{padding:6px 8px}}"
     "@media print{body{background:#fff}.card{break-inside:avoid}}";
 /* clang-format on */

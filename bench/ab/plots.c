@@ -54,8 +54,9 @@ void epx_ab_plot_pairs(const epx_ab_result_t *result, epx_ab_quantity_t quantity
     for (int32_t i = 0; i < result->verdicts; i++)
         if (result->verdict[i].quantity == quantity && result->verdict[i].given)
             reach = fmax(reach, reach_of(&result->verdict[i]));
-    epx_svg_t svg = epx_svg_open(out, WIDE, 46 + 62 * most, "difference of each pair of runs");
+    epx_svg_t svg = epx_svg_open(out, WIDE, 52 + 62 * most, "difference of each pair of runs");
     svg.left = 12;
+    svg.right = WIDE - 36;
     epx_svg_ranges(&svg, -reach, reach, 0, most, 0);
     epx_svg_x_axis(&svg, 6, quantity == EPX_AB_EXPOSED || quantity == EPX_AB_STEP_TIME ? " ms" : " points");
     for (int32_t i = 0; i < result->verdicts; i++) {
@@ -63,6 +64,7 @@ void epx_ab_plot_pairs(const epx_ab_result_t *result, epx_ab_quantity_t quantity
         if (verdict->quantity == quantity && verdict->given)
             draw_row(&svg, result, verdict, most - 0.56 - rows++);
     }
+    epx_svg_text(&svg, WIDE - 10, svg.bottom + 28, "end", "tick", "right: the first arm has more");
     epx_svg_close(&svg);
 }
 

@@ -381,14 +381,17 @@ static void write_all(epx_json_t *json, const epx_ab_result_t *result)
 
 int epx_ab_write_json(const epx_ab_result_t *result, const char *path)
 {
-    FILE *file = fopen(path, "w");
+    int to_stdout = strcmp(path, "-") == 0;
+    FILE *file = to_stdout ? stdout : fopen(path, "w");
     if (file == NULL)
         return epx_tool_fail(EPX_EXIT_FAILED, "%s cannot be written (%s): give another --json file", path,
                              strerror(errno));
     epx_json_t json = epx_json_begin(file, 2);
     write_all(&json, result);
     int rc = epx_json_end(&json);
-    if (fclose(file) != 0 || rc != 0)
+    if (!to_stdout && fclose(file) != 0)
+        rc = -1;
+    if (rc != 0)
         return epx_tool_fail(EPX_EXIT_FAILED, "%s could not be written whole: look for space on the disk",
                              path);
     return EPX_EXIT_OK;

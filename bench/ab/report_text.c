@@ -86,24 +86,23 @@ static double part_of(int64_t part, const epx_ab_counts_t *count)
     return count->valid > 0 ? (double)part / (double)count->valid : count->valid == 0 ? 0 : NAN;
 }
 
-/* "+0.3%", with a mark where it is flagged. */
-static void cell_bystander(epx_table_t *table, const epx_ab_arm_t *arm, int which, double ms)
+/* Time of experts, attention and gradients; a mark where one is flagged. */
+static void cell_bystanders(epx_table_t *table, const epx_ab_arm_t *arm)
 {
-    if (isnan(ms))
+    const int32_t *flag = arm->bystander_flag;
+    if (isnan(arm->experts_ms + arm->attention_ms + arm->gradients_ms))
         epx_table_cell(table, "-");
     else
-        epx_table_cell(table, "%.1f%s", ms, arm->bystander_flag[which] ? " !" : "");
+        epx_table_cell(table, "%.1f%s/%.1f%s/%.1f%s", arm->experts_ms, flag[0] ? "!" : "", arm->attention_ms,
+                       flag[1] ? "!" : "", arm->gradients_ms, flag[2] ? "!" : "");
 }
 
 static void print_arms(const epx_ab_result_t *result, const pen_t *pen)
 {
-    static const epx_column_t columns[] = {{"arm", 0},         {"executed MFU", 1},
-                                           {"MFU", 1},         {"step ms", 1},
-                                           {"dropped", 1},     {"at sender", 1},
-                                           {"at receiver", 1}, {"loss", 1},
-                                           {"exposed ms", 1},  {"experts ms", 1},
-                                           {"attention", 1},   {"gradients", 1},
-                                           {"memory", 1},      {"", 0}};
+    static const epx_column_t columns[] = {{"arm", 0},           {"executed MFU", 1}, {"MFU", 1},
+                                           {"step ms", 1},       {"dropped", 1},      {"sender", 1},
+                                           {"receiver", 1},      {"loss", 1},         {"exposed ms", 1},
+                                           {"bystanders ms", 1}, {"memory", 1},       {"", 0}};
     epx_table_t *table = epx_table_new(columns, sizeof columns / sizeof *columns);
     for (int32_t a = 0; a < result->arms; a++) {
         const epx_ab_arm_t *arm = &result->arm[a];
@@ -117,9 +116,7 @@ static void print_arms(const epx_ab_result_t *result, const pen_t *pen)
         cell_number(table, part_of(arm->count.dropped_receiver, &arm->count), 100, 3, "%");
         cell_number(table, arm->loss.mean, 1, 4, "");
         cell_number(table, arm->exposed_ms.mean, 1, 1, "");
-        cell_bystander(table, arm, 0, arm->experts_ms);
-        cell_bystander(table, arm, 1, arm->attention_ms);
-        cell_bystander(table, arm, 2, arm->gradients_ms);
+        cell_bystanders(table, arm);
         if (arm->peak_bytes < 0)
             epx_table_cell(table, "-");
         else
@@ -128,6 +125,9 @@ static void print_arms(const epx_ab_result_t *result, const pen_t *pen)
     }
     put_title(pen, "arms");
     epx_table_print(table, pen->out, 2);
+    fputs("  bystanders: experts/attention/gradients; ! differs from the first arm's by more than 1% and "
+          "than A/A\n",
+          pen->out);
     epx_table_free(table);
 }
 

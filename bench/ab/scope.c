@@ -68,9 +68,9 @@ static void say_machine(const epx_ab_result_t *result, const lines_t *to)
         snprintf(peak, sizeof peak, "; MFU is a share of %.1f GFLOP/s", 1e-9 * m->peak_flops);
     say(to, "machine", "%s, %d core%s, %s, %s%s", m->cpu, m->cores, m->cores == 1 ? "" : "s",
         epx_text_of_bytes(memory, sizeof memory, (double)m->memory_bytes), m->kernel, peak);
-    say(to, "build",
-        "epx %s, build id %.16s, products by %s, %d libraries loaded (JSON lists paths and build ids)",
-        epx_version(), m->library[0].build_id[0] ? m->library[0].build_id : "none", m->blas, m->libraries);
+    say(to, "build", "epx %s, build id %.16s%s%s, %d libraries loaded (JSON lists paths and build ids)",
+        epx_version(), m->library[0].build_id[0] ? m->library[0].build_id : "none",
+        m->blas[0] ? ", matrix products by " : "", m->blas, m->libraries);
     say(to, "clocks", "%s; throttling: %s", m->clock_source, m->throttle_source);
 }
 
@@ -187,20 +187,20 @@ static void pooled_reason(const epx_ab_arm_t *arm, char *text, size_t bytes)
     const epx_ab_ruled_t *ruled = &arm->ruled[0];
     char waves[128] = "";
     size_t at = 0;
-    int32_t last = 0;
-    for (int32_t w = 0; w < EPX_AB_WAVES; w++)
-        last = ruled->by_wave[w] > 0 ? w : last;
+    int32_t last = arm->config.waves > 0 ? arm->config.waves - 1 : 2;
+    last = last < EPX_AB_WAVES ? last : EPX_AB_WAVES - 1;
     for (int32_t w = 0; w <= last && at < sizeof waves - 16; w++)
         at += (size_t)snprintf(waves + at, sizeof waves - at, "%s%.2f%%", w ? ", " : "",
                                percent(ruled->by_wave[w], ruled->count.valid));
+    int crowded = 2 * ruled->by_wave[0] > ruled->count.dropped_receiver &&
+                  last > 0; /* most of it in one of the waves */
     snprintf(text, bytes,
-             "nothing is exchanged first, so slots are fixed: %.2f%% find no slot towards their destination "
-             "(sender gate), "
-             "%.2f%% find their expert full in their wave (receiver gate; wave by wave %s: a sender's first "
-             "row to a "
-             "destination goes into wave 0)",
+             "slots are fixed and nothing is exchanged first: %.2f%% find no slot towards their destination "
+             "(sender "
+             "gate), %.2f%% find their expert full in their wave (receiver gate; wave by wave %s%s)",
              percent(ruled->count.dropped_sender, ruled->count.valid),
-             percent(ruled->count.dropped_receiver, ruled->count.valid), waves);
+             percent(ruled->count.dropped_receiver, ruled->count.valid), waves,
+             crowded ? ", because a sender's first row to each destination goes into wave 0" : "");
 }
 
 void epx_ab_drop_reason(const epx_ab_result_t *result, int32_t a, char *text, size_t bytes)

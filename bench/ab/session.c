@@ -115,6 +115,7 @@ static int prepare_checkpoint(epx_ab_rank_t *self, epx_ab_settings_t *settings)
                  settings->checkpoint != NULL ? ", kept in " : "",
                  settings->checkpoint != NULL ? settings->checkpoint : "");
     scope->machine.peak_flops = epx_trainer_peak(self->trainer);
+    snprintf(scope->machine.blas, sizeof scope->machine.blas, "%s", epx_math_gemm_name());
     epx_progress_clear();
     fprintf(stderr, "%s: checkpoint %016" PRIx64 " after %lld steps (%s)\n", epx_tool_name(), hash,
             (long long)scope->checkpoint_step, scope->checkpoint);

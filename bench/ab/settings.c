@@ -101,7 +101,7 @@ static void set_defaults(epx_ab_settings_t *s, const char *preset)
     *s = (epx_ab_settings_t){.pairs = 5,
                              .steps = 10,
                              .discard = 2,
-                             .train_steps = 240,
+                             .train_steps = 300,
                              .margin = 0.25,
                              .inject = -1,
                              .timeout_s = 3600};
@@ -152,7 +152,8 @@ static int parse(epx_ab_settings_t *s, int argc, char **argv, int *operands_p)
                        "or 64 or the next multiple of --ep",
                        &s->target_ranks, 0, 1 << 20),
         epx_option_section("reports"),
-        epx_option_text(0, "json", "FILE", "write everything as JSON", &s->json),
+        epx_option_text(0, "json", "FILE",
+                        "write everything as JSON; - for standard output, in place of the table", &s->json),
         epx_option_text(0, "html", "FILE", "write a page with plots", &s->html),
         epx_option_section("model, over the preset's"),
         epx_option_call(0, "preset", "NAME", "tiny, d512, d768, d1024 or hero", &s->preset, set_preset),
@@ -224,7 +225,8 @@ static int check_ranks(epx_ab_settings_t *s)
     s->train.virtual_ep = s->virtual_ep;
     if (s->target_ranks == 0)
         s->target_ranks = s->virtual_ep > 0 ? s->virtual_ep : (64 + s->ep - 1) / s->ep * s->ep;
-    if (s->target_ranks % s->ep != 0)
+    if (s->target_ranks % s->ep != 0 &&
+        s->target_ranks != s->virtual_ep) /* of that one the model's check complains */
         return epx_tool_fail(EPX_EXIT_USAGE, "--target-ranks %lld is no multiple of --ep %lld: make it one",
                              (long long)s->target_ranks, (long long)s->ep);
     return EPX_GO_ON;
@@ -243,18 +245,18 @@ static int check_regime(const epx_ab_settings_t *s)
                                s->regime);
 }
 
-/* Found out before minutes of work. */
+/* Found out before minutes of work; a file that is not there yet is not left behind. */
 static int check_writable(const char *option, const char *path)
 {
-    if (path == NULL)
+    if (path == NULL || strcmp(path, "-") == 0)
         return EPX_GO_ON;
+    int there = access(path, F_OK) == 0;
     FILE *file = fopen(path, "a");
     if (file == NULL)
         return epx_tool_fail(EPX_EXIT_USAGE, "--%s %s cannot be written (%s): give another file", option,
                              path, strerror(errno));
-    long at = ftell(file);
     fclose(file);
-    if (at == 0)
+    if (!there)
         unlink(path);
     return EPX_GO_ON;
 }

@@ -22,7 +22,7 @@ epx_svg_t epx_svg_open(FILE *out, int width, int height, const char *title)
     epx_svg_escape(out, title);
     fputs("\">\n", out);
     return (epx_svg_t){.out = out,
-                       .left = 46,
+                       .left = 54,
                        .right = width - 10,
                        .top = 10,
                        .bottom = height - 30,

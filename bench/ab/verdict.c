@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/ab/measure.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
 
@@ -97,25 +98,18 @@ static void summarise(epx_ab_result_t *result)
 
 /* ---- differences -------------------------------------------------------------------------------------------------- */
 
-/* What a quantity is made of. `scale` brings a run's number into the verdict's unit. */
-typedef struct measure {
-    epx_ab_number_t number;
-    double scale;
-    const char *unit; /* after the number */
-    int digits;
-    epx_ab_part_t part; /* runs to take where an arm has them */
-} measure_t;
-
-static measure_t measure_of(epx_ab_quantity_t quantity)
+epx_ab_measure_t epx_ab_measure_of(epx_ab_quantity_t quantity)
 {
     switch (quantity) {
-    case EPX_AB_MFU: return (measure_t){EPX_AB_RUN_MFU, 100, "points", 2, EPX_AB_PLAIN};
-    case EPX_AB_LOSS: return (measure_t){EPX_AB_RUN_LOSS, 1, "nats", 4, EPX_AB_PLAIN};
-    case EPX_AB_EXPOSED: return (measure_t){EPX_AB_RUN_EXPOSED, 1, "ms per step", 2, EPX_AB_PLAIN};
-    case EPX_AB_STEP_TIME: return (measure_t){EPX_AB_RUN_STEP, 1, "ms per step", 2, EPX_AB_PLAIN};
-    case EPX_AB_SPEED_EQUAL_DROPS: return (measure_t){EPX_AB_RUN_MFU, 100, "points", 2, EPX_AB_EQUAL_DROPS};
-    case EPX_AB_SPEED_EQUAL_MEMORY: return (measure_t){EPX_AB_RUN_MFU, 100, "points", 2, EPX_AB_EQUAL_MEMORY};
-    default: return (measure_t){EPX_AB_RUN_MFU_EXECUTED, 100, "points", 2, EPX_AB_PLAIN};
+    case EPX_AB_MFU: return (epx_ab_measure_t){EPX_AB_RUN_MFU, 100, "points", 2, EPX_AB_PLAIN};
+    case EPX_AB_LOSS: return (epx_ab_measure_t){EPX_AB_RUN_LOSS, 1, "nats", 4, EPX_AB_PLAIN};
+    case EPX_AB_EXPOSED: return (epx_ab_measure_t){EPX_AB_RUN_EXPOSED, 1, "ms per step", 2, EPX_AB_PLAIN};
+    case EPX_AB_STEP_TIME: return (epx_ab_measure_t){EPX_AB_RUN_STEP, 1, "ms per step", 2, EPX_AB_PLAIN};
+    case EPX_AB_SPEED_EQUAL_DROPS:
+        return (epx_ab_measure_t){EPX_AB_RUN_MFU, 100, "points", 2, EPX_AB_EQUAL_DROPS};
+    case EPX_AB_SPEED_EQUAL_MEMORY:
+        return (epx_ab_measure_t){EPX_AB_RUN_MFU, 100, "points", 2, EPX_AB_EQUAL_MEMORY};
+    default: return (epx_ab_measure_t){EPX_AB_RUN_MFU_EXECUTED, 100, "points", 2, EPX_AB_PLAIN};
     }
 }
 
@@ -143,7 +137,8 @@ static double margin_of(const epx_ab_result_t *result, const epx_ab_verdict_t *v
 }
 
 /* Fills pair[], pair_round[]; returns their number. A pair with an unknown number is left out. */
-static int32_t take_pairs(const epx_ab_result_t *result, const measure_t *measure, epx_ab_verdict_t *verdict)
+static int32_t take_pairs(const epx_ab_result_t *result, const epx_ab_measure_t *measure,
+                          epx_ab_verdict_t *verdict)
 {
     int32_t rounds = epx_ab_rounds(result), count = 0;
     epx_ab_part_t part_a = part_for(&result->arm[verdict->a], measure->part);
@@ -166,7 +161,7 @@ static int32_t take_pairs(const epx_ab_result_t *result, const measure_t *measur
 }
 
 /* The A/A spread of a number, over all arms that are not void. */
-static double spread_of(const epx_ab_result_t *result, const measure_t *measure, int32_t *pairs_p)
+static double spread_of(const epx_ab_result_t *result, const epx_ab_measure_t *measure, int32_t *pairs_p)
 {
     double *difference = epx_tool_alloc((size_t)result->runs + 1, sizeof *difference);
     int32_t count = 0;
@@ -188,87 +183,6 @@ static double spread_of(const epx_ab_result_t *result, const measure_t *measure,
     return spread;
 }
 
-/* ---- sentences ---------------------------------------------------------------------------------------------------- */
-
-void epx_ab_say_needed(const epx_ab_verdict_t *verdict, char *text, size_t bytes)
-{
-    text[0] = '\0';
-    if (!verdict->given || verdict->word != EPX_AB_INCONCLUSIVE)
-        return;
-    if (verdict->interval.count < 2)
-        snprintf(text, bytes, "one pair decides nothing");
-    else if (isnan(verdict->spread))
-        snprintf(text, bytes, "no A/A pair counts");
-    else if (verdict->pairs_needed == 0)
-        snprintf(text, bytes, "below the A/A spread: more --steps");
-    else if (verdict->pairs_needed >= EPX_AB_PAIRS_MOST)
-        snprintf(text, bytes, "%d pairs or more would decide", EPX_AB_PAIRS_MOST);
-    else
-        snprintf(text, bytes, "about %d pairs would decide", verdict->pairs_needed);
-}
-
-/* A number with its sign; what rounds to nothing has none. */
-static const char *with_sign(char *text, size_t bytes, double value, int digits)
-{
-    double unit = pow(10, -digits);
-    if (fabs(value) < 0.5 * unit)
-        snprintf(text, bytes, "%.*f", digits, 0.0);
-    else
-        snprintf(text, bytes, "%+.*f", digits, value);
-    return text;
-}
-
-static void say_interval(const measure_t *measure, epx_ab_verdict_t *verdict)
-{
-    char needed[96], text[3][48];
-    const epx_ab_interval_t *d = &verdict->interval;
-    int n = measure->digits;
-    epx_ab_say_needed(verdict, needed, sizeof needed);
-    with_sign(text[0], sizeof text[0], d->mean, n);
-    with_sign(text[1], sizeof text[1], d->low, n);
-    with_sign(text[2], sizeof text[2], d->high, n);
-    if (d->count < 2)
-        snprintf(verdict->text, sizeof verdict->text, "%s %s; %s", text[0], measure->unit, needed);
-    else if (verdict->word == EPX_AB_EQUIVALENT)
-        snprintf(verdict->text, sizeof verdict->text, "%s %s (90%%: %s to %s), inside %.*f", text[0],
-                 measure->unit, text[1], text[2], n, verdict->margin);
-    else
-        snprintf(verdict->text, sizeof verdict->text, "%s %s (90%%: %s to %s; A/A %.*f)%s%s", text[0],
-                 measure->unit, text[1], text[2], n, verdict->spread, needed[0] ? "; " : "", needed);
-}
-
-void epx_ab_say_range(const epx_ab_verdict_t *verdict, char *text, size_t bytes)
-{
-    char low[48], high[48];
-    int n = measure_of(verdict->quantity).digits;
-    text[0] = '\0';
-    if (verdict->given && verdict->pair != NULL && verdict->interval.count > 1)
-        snprintf(text, bytes, "90%%: %s to %s", with_sign(low, sizeof low, verdict->interval.low, n),
-                 with_sign(high, sizeof high, verdict->interval.high, n));
-}
-
-void epx_ab_say_value(const epx_ab_result_t *result, const epx_ab_verdict_t *verdict, char *text,
-                      size_t bytes)
-{
-    const epx_ab_arm_t *a = &result->arm[verdict->a], *b = &result->arm[verdict->b];
-    char number[48], other[48];
-    double mean = verdict->interval.mean;
-    switch (verdict->quantity) {
-    case EPX_AB_DROPS:
-        snprintf(text, bytes, "%.2f%% : %.2f%%", 100 * epx_ab_drop_fraction(&a->count),
-                 100 * epx_ab_drop_fraction(&b->count));
-        break;
-    case EPX_AB_MEMORY:
-        snprintf(text, bytes, "%s : %s", epx_text_of_bytes(number, sizeof number, (double)a->peak_bytes),
-                 epx_text_of_bytes(other, sizeof other, (double)b->peak_bytes));
-        break;
-    case EPX_AB_LOSS: snprintf(text, bytes, "%s", with_sign(number, sizeof number, mean, 4)); break;
-    case EPX_AB_EXPOSED:
-    case EPX_AB_STEP_TIME: snprintf(text, bytes, "%s ms", with_sign(number, sizeof number, mean, 1)); break;
-    default: snprintf(text, bytes, "%s points", with_sign(number, sizeof number, mean, 2));
-    }
-}
-
 /* ---- verdicts ----------------------------------------------------------------------------------------------------- */
 
 static void refuse(epx_ab_verdict_t *verdict, const char *why)
@@ -279,7 +193,7 @@ static void refuse(epx_ab_verdict_t *verdict, const char *why)
 
 static void judge_numbers(const epx_ab_result_t *result, epx_ab_verdict_t *verdict)
 {
-    measure_t measure = measure_of(verdict->quantity);
+    epx_ab_measure_t measure = epx_ab_measure_of(verdict->quantity);
     int32_t count = take_pairs(result, &measure, verdict);
     if (count == 0) {
         refuse(verdict, "not measured by these runs");
@@ -292,7 +206,7 @@ static void judge_numbers(const epx_ab_result_t *result, epx_ab_verdict_t *verdi
     if (verdict->word == EPX_AB_INCONCLUSIVE)
         verdict->pairs_needed =
             epx_ab_pairs_needed(&verdict->interval, verdict->margin, verdict->spread, EPX_AB_CONFIDENCE);
-    say_interval(&measure, verdict);
+    epx_ab_say_interval(&measure, verdict);
 }
 
 /* Drops of the rounds in which both arms count. */
@@ -376,8 +290,10 @@ static void judge(const epx_ab_result_t *result, epx_ab_verdict_t *verdict)
     verdict->interval = (epx_ab_interval_t){0, NAN, NAN, NAN, NAN};
     if (a->is_void || b->is_void) {
         char text[EPX_AB_TEXT];
-        snprintf(text, sizeof text, "%s%s%s is void", a->is_void ? a->name : "",
-                 a->is_void && b->is_void ? " and " : "", b->is_void ? b->name : "");
+        if (a->is_void && b->is_void)
+            snprintf(text, sizeof text, "%s and %s are void", a->name, b->name);
+        else
+            snprintf(text, sizeof text, "%s is void", a->is_void ? a->name : b->name);
         refuse(verdict, text);
         return;
     }
@@ -414,81 +330,4 @@ const epx_ab_verdict_t *epx_ab_verdict_of(const epx_ab_result_t *result, int32_t
         if (result->verdict[i].a == a && result->verdict[i].b == b && result->verdict[i].quantity == quantity)
             return &result->verdict[i];
     return NULL;
-}
-
-/* ---- the whole ---------------------------------------------------------------------------------------------------- */
-
-/* The verdict on a pair's speed, by the best number that its runs have; NULL where they have none. */
-static const epx_ab_verdict_t *speed_of(const epx_ab_result_t *result, int32_t a, int32_t b)
-{
-    static const epx_ab_quantity_t order[] = {EPX_AB_MFU_EXECUTED, EPX_AB_MFU, EPX_AB_STEP_TIME};
-    for (int i = 0; i < 3; i++) {
-        const epx_ab_verdict_t *verdict = epx_ab_verdict_of(result, a, b, order[i]);
-        if (verdict != NULL && verdict->given)
-            return verdict;
-    }
-    return NULL;
-}
-
-static int32_t void_arms(const epx_ab_result_t *result)
-{
-    int32_t count = 0;
-    for (int32_t a = 0; a < result->arms; a++)
-        count += result->arm[a].is_void;
-    return count;
-}
-
-static int32_t open_pairs(const epx_ab_result_t *result)
-{
-    int32_t count = 0;
-    for (int32_t a = 0; a < result->arms; a++) {
-        for (int32_t b = a + 1; b < result->arms; b++) {
-            const epx_ab_verdict_t *speed = speed_of(result, a, b);
-            count += speed == NULL || speed->word == EPX_AB_INCONCLUSIVE;
-        }
-    }
-    return count;
-}
-
-int epx_ab_exit_code(const epx_ab_result_t *result)
-{
-    if (result->void_why[0] != '\0' || void_arms(result) > 0)
-        return EPX_EXIT_FAILED;
-    return open_pairs(result) > 0 ? EPX_EXIT_NO_VERDICT : EPX_EXIT_OK;
-}
-
-void epx_ab_headline(const epx_ab_result_t *result, char *text, size_t bytes)
-{
-    int32_t bad = void_arms(result), open = open_pairs(result), pairs = result->arms * (result->arms - 1) / 2;
-    if (result->void_why[0] != '\0')
-        snprintf(text, bytes, "VOID: %s", result->void_why);
-    else if (bad > 0)
-        snprintf(text, bytes, "VOID: %d of %d arms failed a guard; nothing is claimed about %s", bad,
-                 result->arms, bad == 1 ? "it" : "them");
-    else if (open > 0)
-        snprintf(text, bytes,
-                 "INCONCLUSIVE: All guards hold, but the speed of %d of %d pairs of arms is not decided",
-                 open, pairs);
-    else
-        snprintf(text, bytes, "VALID: All guards hold, and the speed of %s decided",
-                 pairs == 1 ? "the pair of arms is" : "every pair of arms is");
-}
-
-static int sign_of(const epx_ab_verdict_t *verdict)
-{
-    if (verdict == NULL || !verdict->given || verdict->word != EPX_AB_DIFFERENT)
-        return 0;
-    return verdict->interval.mean > 0 ? 1 : -1;
-}
-
-void epx_ab_sign_remark(const epx_ab_result_t *result, int32_t a, int32_t b, char *text, size_t bytes)
-{
-    int plain = sign_of(epx_ab_verdict_of(result, a, b, EPX_AB_MFU));
-    int drops = sign_of(epx_ab_verdict_of(result, a, b, EPX_AB_SPEED_EQUAL_DROPS));
-    int memory = sign_of(epx_ab_verdict_of(result, a, b, EPX_AB_SPEED_EQUAL_MEMORY));
-    text[0] = '\0';
-    if (plain * drops < 0 || plain * memory < 0)
-        snprintf(text, bytes, "which of %s and %s is faster depends on capacity: at equal %s the sign turns",
-                 result->arm[a].name, result->arm[b].name,
-                 plain * drops < 0 ? plain * memory < 0 ? "drops and at equal memory" : "drops" : "memory");
 }

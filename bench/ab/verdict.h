@@ -26,9 +26,11 @@ int epx_ab_exit_code(const epx_ab_result_t *result);
 void epx_ab_headline(const epx_ab_result_t *result, char *text, size_t bytes);
 
 /* Pieces of a verdict in few characters, for tiles; "" where they have no meaning. needed: "about 6 pairs
- * would decide". range: "90%: -1.20 to +0.31". value: "+0.12 points", "2.71% : 0.02%". */
+ * would decide". range: "90%: -1.20 to +0.31", "140 and 12 of 4096". value: "+0.12 points", "2.71% : 0.02%".
+ */
 void epx_ab_say_needed(const epx_ab_verdict_t *verdict, char *text, size_t bytes);
-void epx_ab_say_range(const epx_ab_verdict_t *verdict, char *text, size_t bytes);
+void epx_ab_say_range(const epx_ab_result_t *result, const epx_ab_verdict_t *verdict, char *text,
+                      size_t bytes);
 void epx_ab_say_value(const epx_ab_result_t *result, const epx_ab_verdict_t *verdict, char *text,
                       size_t bytes);
 
