@@ -142,7 +142,7 @@ static int heed(const job_t *job, epx_trainer_t *trainer, int64_t rank, int64_t 
     if (due && config->checkpoint)
         code = save(job, trainer, rank);
     *stop_p = wanted == SAVE_AND_STOP;
-    if (wanted != 0 && rank == 0)
+    if (code == EPX_TRAIN_OK && wanted != 0 && rank == 0)
         fprintf(stderr, "epx-train: asked by a signal after %lld steps: %s, %s\n", (long long)done,
                 config->checkpoint ? "checkpoint written"
                                    : "nothing written because there is no --checkpoint FILE",
@@ -221,6 +221,8 @@ static int run_job(const epx_train_config_t *config)
     if (job.metrics && fclose(job.metrics) != 0 && code == EPX_TRAIN_OK)
         code = epx_train_fail(EPX_TRAIN_FAILED, "cannot write all of the metrics %s: check the space",
                               config->metrics);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == EPX_TRAIN_OK)
+        code = epx_train_fail(EPX_TRAIN_FAILED, "cannot write all of standard output: check the space");
     return code == EPX_TRAIN_OK ? 0 : complain(code);
 }
 

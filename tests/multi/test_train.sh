@@ -53,6 +53,9 @@ run epx-train "${small[@]}" --restore "$0"; expect_code 2; expect_err 'is no che
 mkfifo "$folder/pipe" # what is no plain file stays what it is
 run epx-train "${small[@]}" --steps 1 --checkpoint "$folder/pipe"; expect_code 1; expect_err 'no plain file'
 [ -p "$folder/pipe" ]; code=$?; expect_code 0
+last='epx-train --json > /dev/full' # lines that are lost are a failure
+"$bin/epx-train" "${small[@]}" --steps 1 --json > /dev/full 2> "$err"; code=$?
+expect_code 1; expect_err 'cannot write all of standard output'
 
 # Signals: SIGUSR1 writes and goes on, SIGTERM writes and stops with 0.
 rm -f "$folder/checkpoint"
