@@ -69,6 +69,24 @@ static void add_sample(const epx_sim_settings_t *s, const epx_sim_case_t *one, c
     add_cost(&result->cost, &cost, share);
 }
 
+/* Of counts, every assignment was given as a token of one choice: back to tokens of K. */
+static void as_tokens(int64_t *values, int64_t count, int64_t top_k)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (values[i] + top_k - 1) / top_k;
+}
+
+static void restore_tokens(epx_drops_t *drops, const epx_drops_case_t *rules, int64_t top_k)
+{
+    int64_t places = (int64_t)drops->waves * drops->ranks;
+    as_tokens(drops->tokens, drops->ranks, top_k);
+    if (rules->transport != EPX_DROPS_RING)
+        return;
+    as_tokens(drops->sent, places, top_k);
+    as_tokens(drops->received, places, top_k);
+    as_tokens(drops->own, places, top_k);
+}
+
 static int run_point(epx_sim_point_t *point, const epx_sim_source_t *source, int32_t sample)
 {
     const epx_sim_settings_t *s = &point->settings;
@@ -83,6 +101,8 @@ static int run_point(epx_sim_point_t *point, const epx_sim_source_t *source, int
                         sizeof problem) != 0)
         return epx_tool_fail(EPX_EXIT_USAGE, "%s", problem);
     for (int32_t i = 0; i < s->case_count; i++) {
+        if (source->input->estimate)
+            restore_tokens(&drops[i], &rules[i], s->shape.model.top_k);
         add_sample(s, &s->cases[i], &drops[i], sample, &point->result[i]);
         epx_drops_free(&drops[i]);
     }

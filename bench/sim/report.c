@@ -188,9 +188,18 @@ static void print_costs(const epx_sim_point_t *point)
     epx_table_free(table);
 }
 
+static void seconds_cell(epx_table_t *table, double seconds)
+{
+    char text[32];
+    if (seconds < 5e-10)
+        epx_table_cell(table, "0");
+    else
+        epx_table_cell(table, "%s", epx_text_of_seconds(text, sizeof text, seconds));
+}
+
 static void print_terms(const epx_sim_point_t *point)
 {
-    epx_column_t columns[EPX_SIM_CASES + 2] = {{"term, ms of a step", 0}};
+    epx_column_t columns[EPX_SIM_CASES + 2] = {{"term, of a step", 0}};
     char name[EPX_SIM_CASES][64];
     int32_t count = point->settings.case_count;
     for (int32_t i = 0; i < count; i++)
@@ -202,7 +211,7 @@ static void print_terms(const epx_sim_point_t *point)
         const char *term = epx_sim_term_name((epx_sim_term_t)t);
         epx_table_cell(table, "%.*s", (int)strcspn(term, "_"), term);
         for (int32_t i = 0; i < count; i++)
-            epx_table_cell(table, "%.1f", 1e3 * point->result[i].cost.term[t]);
+            seconds_cell(table, point->result[i].cost.term[t]);
         epx_table_cell(table, "%s", epx_sim_term_meaning((epx_sim_term_t)t));
     }
     epx_table_print(table, stdout, 2);
