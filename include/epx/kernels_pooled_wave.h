@@ -39,9 +39,10 @@ typedef struct epx_k_pooled_layout {
     int64_t assignments_max; /* A_max of one virtual sender */
     double cf, cs;
     /* of N virtual ranks, as epx_owners_t */
-    const int32_t *owner;  /* [E] */
-    const int32_t *local;  /* [E] */
-    const int32_t *first;  /* [N + 1] */
+    const int32_t *owner;      /* [E] */
+    const int32_t *local;      /* [E] */
+    const int32_t *first;      /* [N + 1] */
+    int32_t local_experts_max; /* the most experts of a virtual rank */
     const int32_t *expert; /* [E] by virtual owner: experts of a real rank stand together, in its own order */
     const int32_t *base;   /* [S + 1] */
     const int32_t *before; /* [N] */

@@ -13,5 +13,12 @@ const epx_kernels_t epx_kernels_cuda = {
     .find_poison = epx_cuda_find_poison,
     .checksum = epx_cuda_checksum,
     .verify = epx_cuda_verify,
+    .pooled_gate1 = epx_cuda_pooled_gate1,
+    .pooled_gate2 = epx_cuda_pooled_gate2,
+    .pooled_extra = epx_cuda_pooled_extra,
+    .pooled_pack = epx_cuda_pooled_pack,
+    .ragged_layout = epx_cuda_ragged_layout,
     .ragged_return = epx_cuda_ragged_return,
+    .ring_layout = epx_cuda_ring_layout,
+    .ring_block = epx_cuda_ring_block,
 };

@@ -96,6 +96,7 @@ static void describe(epx_pooled_t *pooled)
         .local = epx_pooled_static(pooled, map->local),
         .first = epx_pooled_static(pooled, map->first),
         .expert = epx_pooled_static(pooled, map->expert),
+        .local_experts_max = pooled->dims.virtual_local_max,
         .base = epx_pooled_static(pooled, map->base),
         .before = epx_pooled_static(pooled, map->before),
         .home_rows = (int32_t)pooled->dims.home_rows,

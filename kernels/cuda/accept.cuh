@@ -1,0 +1,271 @@
+/*
+ * The accept rules on the GPU, bit-equal to src/transport/accept.h. SPDX-License-Identifier: Apache-2.0
+ *
+ * The host walks experts and senders one by one. Here the same chains are clamped prefix sums: who takes
+ * min(wanted, left) in a row of takers gets clamp(all - wanted by those before, 0, wanted).
+ */
+#ifndef EPX_KERNELS_CUDA_ACCEPT_CUH
+#define EPX_KERNELS_CUDA_ACCEPT_CUH
+
+#include <epx/transport.h>
+
+#include "kernels/cuda/cluster.cuh"
+
+namespace epx
+{
+
+/* What the rules read of a shape. */
+struct rule {
+    int32_t ranks, experts, waves, dropless; /* virtual ranks; waves or chunks */
+    epx_accept_t accept;
+    int64_t assignments_max;
+    double cf, cs;
+};
+
+inline rule rule_of(const epx_shape_t *shape, int32_t waves)
+{
+    return {shape->virtual_ranks,   shape->experts,      waves,
+            shape->dropless,        shape->accept,       (int64_t)shape->virtual_tokens_max * shape->top_k,
+            shape->capacity_factor, shape->sender_factor};
+}
+
+__device__ inline int64_t clamp(int64_t value, int64_t low, int64_t high)
+{
+    return max(low, min(value, high));
+}
+
+/* One multiplication and one division in double, each rounded; saturates as on the host. */
+__device__ inline int64_t accept_ceil(int64_t product, double factor, int64_t divisor)
+{
+    double rows = ceil(__ddiv_rn(__dmul_rn((double)product, factor), (double)divisor));
+    const int64_t saturated = (int64_t)1 << 40;
+    return rows < (double)saturated ? (int64_t)rows : saturated;
+}
+
+/* ---- pooled_wave ---- */
+
+__device__ inline int64_t pooled_slots(const rule &r, int32_t local_experts)
+{
+    if (local_experts == 0)
+        return 0;
+    if (r.dropless)
+        return (r.assignments_max + r.waves - 1) / r.waves;
+    return max((int64_t)1,
+               accept_ceil(r.assignments_max * local_experts, r.cs, (int64_t)r.experts * r.waves));
+}
+
+__device__ inline int64_t pooled_rows(const rule &r)
+{
+    if (r.dropless)
+        return r.ranks * pooled_slots(r, 1);
+    return max((int64_t)1, accept_ceil(r.ranks * r.assignments_max, r.cf, (int64_t)r.experts * r.waves));
+}
+
+__device__ inline int64_t pooled_sender_limit(const rule &r, int32_t local_experts, int64_t valid)
+{
+    int64_t physical = pooled_slots(r, local_experts);
+    if (r.dropless)
+        return physical;
+    return min(physical, accept_ceil(valid * local_experts, r.cs, (int64_t)r.experts * r.waves));
+}
+
+__device__ inline int64_t pooled_receiver_limit(const rule &r, int64_t valid_all)
+{
+    int64_t physical = pooled_rows(r);
+    return r.dropless ? physical : min(physical, accept_ceil(valid_all, r.cf, (int64_t)r.experts * r.waves));
+}
+
+/* ---- ragged, ring ---- */
+
+__device__ inline int64_t ragged_capacity(const rule &r, int32_t chunk_experts, int64_t valid_all)
+{
+    int64_t all = r.ranks * r.assignments_max;
+    if (chunk_experts == 0)
+        return 0;
+    if (r.dropless)
+        return valid_all;
+    int64_t physical = chunk_experts * max((int64_t)1, accept_ceil(all, r.cf, r.experts));
+    return clamp(accept_ceil(valid_all * chunk_experts, r.cf, r.experts), chunk_experts, physical);
+}
+
+__device__ inline int64_t even_share(const rule &r, int64_t valid_all)
+{
+    return r.dropless ? valid_all : accept_ceil(valid_all, r.cf, r.experts);
+}
+
+/* Counts of all virtual senders as they came: behind the notice of each rank, [m, E]. A dead route has none.
+ */
+struct count_table {
+    const char *first;
+    int64_t stride;
+    int32_t splits, experts;
+    bool alive;
+
+    __device__ int32_t at(int32_t s, int32_t e) const
+    {
+        int32_t r = splits == 1 ? s : s / splits;
+        const int32_t *of_rank = (const int32_t *)(first + r * stride);
+        return alive ? of_rank[(int64_t)(s - r * splits) * experts + e] : 0;
+    }
+};
+
+/* Some neighbouring lanes of a warp that work on one expert; lanes = 1, 2, ... 32. */
+struct gang {
+    int32_t lanes, lane;
+    unsigned mask;
+
+    __device__ explicit gang(int32_t width) : lanes(width), lane(lane_id() % width)
+    {
+        mask = width == WARP ? ALL : ((1u << width) - 1) << (lane_id() - lane);
+    }
+    __device__ int64_t sum(int64_t value) const
+    {
+        for (int32_t d = lanes / 2; d > 0; d /= 2)
+            value += __shfl_xor_sync(mask, value, d, lanes);
+        return value;
+    }
+    __device__ int64_t through(int64_t value) const /* with those of the lanes before */
+    {
+        for (int32_t d = 1; d < lanes; d *= 2) {
+            int64_t other = __shfl_up_sync(mask, value, d, lanes);
+            value += lane >= d ? other : 0;
+        }
+        return value;
+    }
+    __device__ int64_t of_last(int64_t value) const { return __shfl_sync(mask, value, lanes - 1, lanes); }
+};
+
+inline int32_t gang_width(int32_t ranks)
+{
+    int32_t width = 1;
+    while (width < WARP && width < ranks)
+        width *= 2;
+    return width;
+}
+
+/* An expert in its chunk: positions first .. end - 1 of its owner's list, itself at `at`. */
+struct chunk_place {
+    int32_t first, at, end;
+};
+
+__device__ inline chunk_place chunk_of(const rule &r, const epx_owners_t &owners, int32_t at)
+{
+    int32_t v = owners.owner[owners.expert[at]], begin = owners.first[v], n = owners.first[v + 1] - begin;
+    int32_t c = split_of(at - begin, n, r.waves);
+    return {begin + (int32_t)split_first(c, n, r.waves), at, begin + (int32_t)split_first(c + 1, n, r.waves)};
+}
+
+/* How many rows the expert takes, of all senders. wanted[e]: what they want. */
+__device__ inline int64_t quota_of(const rule &r, const gang &g, const epx_owners_t &owners,
+                                   const int64_t *wanted, const chunk_place &place, int64_t valid_all)
+{
+    int32_t experts = place.end - place.first;
+    int64_t cap = ragged_capacity(r, experts, valid_all), mine = wanted[owners.expert[place.at]];
+    int64_t before = 0, base_before = 0, base_all = 0;
+    bool level = r.accept == EPX_ACCEPT_WATERFILL || r.accept == EPX_ACCEPT_FAIR;
+    int64_t share = level ? even_share(r, valid_all) : 0;
+    for (int32_t x = place.first + g.lane; x < (level ? place.end : place.at); x += g.lanes) {
+        int64_t all = wanted[owners.expert[x]], base = min(all, share);
+        before += x < place.at ? all : 0;
+        base_before += x < place.at ? base : 0;
+        base_all += base;
+    }
+    before = g.sum(before);
+    if (!level)
+        return clamp(cap - before, 0, mine);
+    base_before = g.sum(base_before);
+    base_all = g.sum(base_all);
+    /* Floors first, experts ascending, as long as cap lasts; then what is unused, experts ascending. */
+    int64_t slack = max(min(experts * share, cap) - base_all, (int64_t)0), base = min(mine, share);
+    return clamp(cap - base_before, 0, base) + clamp(slack - (before - base_before), 0, mine - base);
+}
+
+/* Senders ascending take what is left of quota. */
+__device__ inline void take_ascending(const rule &r, const gang &g, int32_t e, int64_t quota,
+                                      const count_table &n, int32_t *acc)
+{
+    int64_t before = 0;
+    for (int32_t s0 = 0; s0 < r.ranks; s0 += g.lanes) {
+        int32_t s = s0 + g.lane;
+        int64_t i = (int64_t)s * r.experts + e, want = s < r.ranks ? n.at(s, e) : 0,
+                through = g.through(want);
+        if (s < r.ranks)
+            acc[i] = (int32_t)clamp(quota - before - (through - want), 0, want);
+        before += g.of_last(through);
+    }
+}
+
+/* Shares in proportion, what is left of them to the largest remainders, ties to the lower sender. */
+__device__ inline void take_fair(const rule &r, const gang &g, int32_t e, int64_t quota, int64_t all,
+                                 const count_table &n, int32_t *acc)
+{
+    auto product = [&](int32_t s) { return n.at(s, e) * quota; };
+    int64_t given = 0;
+    for (int32_t s = g.lane; s < r.ranks; s += g.lanes)
+        given += product(s) / all;
+    int64_t seats = quota - g.sum(given), low = 1, high = all;
+    while (seats > 0 && high - low > 1) {
+        int64_t middle = low + (high - low) / 2, reach = 0;
+        for (int32_t s = g.lane; s < r.ranks; s += g.lanes)
+            reach += product(s) % all >= middle;
+        if (g.sum(reach) >= seats)
+            low = middle;
+        else
+            high = middle;
+    }
+    int64_t above = 0, ties_before = 0;
+    for (int32_t s = g.lane; s < r.ranks; s += g.lanes)
+        above += product(s) % all > low;
+    int64_t ties = seats > 0 ? seats - g.sum(above) : 0;
+    for (int32_t s0 = 0; s0 < r.ranks; s0 += g.lanes) {
+        int32_t s = s0 + g.lane;
+        int64_t want = s < r.ranks ? product(s) : 0, remainder = want % all;
+        int64_t tie = s < r.ranks && remainder == low, through = g.through(tie);
+        bool one_more =
+            seats > 0 && s < r.ranks && (remainder > low || (tie && ties_before + through <= ties));
+        if (s < r.ranks)
+            acc[(int64_t)s * r.experts + e] = (int32_t)(want / all) + one_more;
+        ties_before += g.of_last(through);
+    }
+}
+
+/* wanted[e] of every expert, by all threads of a cluster; visible behind its next barrier. */
+__device__ inline void add_up_wanted(const rule &r, const team &our, const gang &g, const count_table &n,
+                                     int64_t *wanted)
+{
+    for (int32_t e = our.thread() / g.lanes; e < r.experts; e += our.threads() / g.lanes) {
+        int64_t sum = 0;
+        for (int32_t s = g.lane; s < r.ranks; s += g.lanes)
+            sum += n.at(s, e);
+        sum = g.sum(sum);
+        if (g.lane == 0)
+            wanted[e] = sum;
+    }
+}
+
+/* V from `wanted`, by all threads of a block. */
+__device__ inline int64_t add_up_valid(const rule &r, const int64_t *wanted, int64_t *room)
+{
+    int64_t sum = 0;
+    for (int32_t e = (int32_t)threadIdx.x; e < r.experts; e += (int32_t)blockDim.x)
+        sum += wanted[e];
+    return block_sum(sum, room);
+}
+
+/* acc[s, e] of one expert by a gang. */
+__device__ inline void accept_expert(const rule &r, const gang &g, const epx_owners_t &owners,
+                                     const int64_t *wanted, int32_t at, int64_t valid_all,
+                                     const count_table &n, int32_t *acc)
+{
+    int32_t e = owners.expert[at];
+    int64_t quota = quota_of(r, g, owners, wanted, chunk_of(r, owners, at), valid_all);
+    if (r.accept == EPX_ACCEPT_FAIR && quota < wanted[e])
+        take_fair(r, g, e, quota, wanted[e], n, acc);
+    else
+        take_ascending(r, g, e, quota, n, acc);
+    __syncwarp(g.mask);
+}
+
+} // namespace epx
+
+#endif
