@@ -96,8 +96,8 @@ $(BUILD)/bin/epx-$1: $(call objects,$2/main.c) $(BUILD)/parts/$1.a $3 $(TOOLLIB)
 	$$(Q)$$(CC) $$(LINK_FLAGS) -o $$@ $$(filter %.o %.a,$$^) $4 $$(LINK_LIBS)
 endef
 
-# These programs drive the training loop itself; the others take shapes and recorded routing from it, and no maths.
-WITH_MATHS := train ab
+# These programs use the mathematics of the training loop; the others take shapes and recorded routing from it.
+WITH_MATHS := train ab perf
 WITH_TRAIN := $(WITH_MATHS) sim
 program_of = $(call program,$1,$2,$(if $(filter $1,$(WITH_TRAIN)),$(TRAINLIB)),$(if $(filter $1,$(WITH_MATHS)),$(TRAIN_FEATURE_LIBS)))
 $(foreach m,$(MAINS:/main.c=),$(eval $(call program_of,$(notdir $m),$m)))

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/perf/recorded.h"
 #include "bench/perf/rows.h"
 #include "tools/common/program.h"
 
@@ -36,6 +37,21 @@ int epx_perf_route(epx_perf_player_t *player)
     return epx_rank_check(player->self, epx_plan_route(player->plan, &routing, NULL), "route");
 }
 
+/* A rank's choices, recorded or drawn. ids [tokens, K]. */
+static void fill_ids(const epx_perf_settings_t *s, int32_t rank, int64_t tokens, int32_t *ids)
+{
+    int32_t k = (int32_t)s->top_k;
+    if (s->routing != NULL) {
+        memcpy(ids, epx_perf_recorded_ids(s, rank), (size_t)(tokens * k) * sizeof *ids);
+        return;
+    }
+    epx_skew_source_t source =
+        epx_skew_open(&s->skew, rank, (int32_t)s->ranks, (int32_t)s->experts, k, (uint64_t)s->seed);
+    for (int64_t t = 0; t < tokens; t++)
+        epx_skew_token(&source, t, k, ids + t * k);
+    epx_skew_close(&source);
+}
+
 /* Routing and payload of one rank: all that does not depend on the group. */
 static void make_inputs(epx_perf_case_t *shared, int32_t rank)
 {
@@ -43,7 +59,8 @@ static void make_inputs(epx_perf_case_t *shared, int32_t rank)
     epx_perf_part_t *part = &shared->part[rank];
     int32_t k = (int32_t)s->top_k, width = (int32_t)s->width;
     uint64_t seed = (uint64_t)s->seed;
-    part->tokens = epx_skew_tokens(&s->skew, rank, (int32_t)s->ranks, shared->tokens);
+    part->tokens = s->routing != NULL ? epx_perf_recorded_tokens(s, rank)
+                                      : epx_skew_tokens(&s->skew, rank, (int32_t)s->ranks, shared->tokens);
     size_t tokens = (size_t)part->tokens, assignments = tokens * (size_t)k, row = (size_t)shared->row_bytes;
     part->ids = epx_tool_alloc(assignments, sizeof *part->ids);
     part->weights = epx_tool_alloc(assignments, sizeof *part->weights);
@@ -54,9 +71,8 @@ static void make_inputs(epx_perf_case_t *shared, int32_t rank)
     part->dout = epx_tool_alloc(tokens, row);
     part->dx = epx_tool_alloc(tokens, row);
     int8_t *small = epx_tool_alloc((size_t)width, 1);
-    epx_skew_source_t source = epx_skew_open(&s->skew, rank, (int32_t)s->ranks, (int32_t)s->experts, k, seed);
+    fill_ids(s, rank, part->tokens, part->ids);
     for (int64_t t = 0; t < part->tokens; t++) {
-        epx_skew_token(&source, t, k, part->ids + t * k);
         for (int32_t i = 0; i < k; i++)
             part->weights[t * k + i] = epx_perf_weight(seed, rank, t, i, k);
         epx_perf_x_row((char *)part->x + t * shared->row_bytes, shared->config.row_type, width, seed, rank,
@@ -64,7 +80,6 @@ static void make_inputs(epx_perf_case_t *shared, int32_t rank)
         epx_perf_small(small, width, EPX_PERF_DOUT_MAX, EPX_PERF_TENSOR_DOUT, seed, rank, t, 0);
         epx_perf_small_row((char *)part->dout + t * shared->row_bytes, shared->config.row_type, width, small);
     }
-    epx_skew_close(&source);
     free(small);
 }
 
@@ -141,10 +156,12 @@ static int play(epx_rank_t *self)
     return rc;
 }
 
-/* A token's choices may repeat where a pattern leaves fewer than K experts. */
+/* A token's choices may repeat where a pattern leaves fewer than K experts, and as recorded. */
 static int choices_repeat(const epx_perf_settings_t *s)
 {
     int repeat = 0;
+    if (s->routing != NULL)
+        return epx_perf_recorded_repeats(s);
     for (int32_t r = 0; r < s->ranks && !repeat; r++) {
         epx_skew_source_t source =
             epx_skew_open(&s->skew, r, (int32_t)s->ranks, (int32_t)s->experts, (int32_t)s->top_k, 1);

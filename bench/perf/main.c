@@ -1,6 +1,7 @@
 /* epx-perf: how fast rows go to their experts and back. SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "bench/perf/calibrate.h"
 #include "bench/perf/case.h"
 #include "bench/perf/report.h"
 #include "bench/perf/rules.h"
@@ -38,10 +39,14 @@ int main(int argc, char **argv)
 {
     epx_perf_settings_t settings;
     int rc = epx_perf_settings_read(&settings, argc, argv);
-    if (rc != EPX_GO_ON)
-        return rc;
-    epx_json_t json = epx_json_begin(stdout, 2);
-    rc = settings.accept_rules ? epx_perf_rules(&settings, settings.json ? &json : NULL)
-                               : run_cases(&settings, settings.json ? &json : NULL);
-    return epx_tool_end(rc);
+    if (rc == EPX_GO_ON) {
+        epx_json_t json = epx_json_begin(stdout, 2), *out = settings.json ? &json : NULL;
+        if (settings.calibrate != NULL)
+            rc = epx_perf_calibrate(&settings, out);
+        else
+            rc = settings.accept_rules ? epx_perf_rules(&settings, out) : run_cases(&settings, out);
+        rc = epx_tool_end(rc);
+    }
+    epx_perf_settings_free(&settings);
+    return rc;
 }

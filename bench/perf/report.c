@@ -284,9 +284,11 @@ static void json_case(epx_json_t *json, const epx_perf_case_t *shared, const cou
 
 void epx_perf_report_begin(const epx_perf_settings_t *s, epx_json_t *json)
 {
-    char skew[64];
+    char skew[512];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     epx_skew_text(&s->skew, skew, sizeof skew);
+    if (s->routing != NULL)
+        snprintf(skew, sizeof skew, "%s", s->routing);
     if (json == NULL) {
         printf("epx %s: %lld ranks as threads on %ld cores, %lld experts, top-%lld, rows of %lld %s, %s, "
                "seed %lld%s\n\n",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/common/environment.h"
+#include "bench/perf/recorded.h"
 #include "tools/common/options.h"
 #include "tools/common/program.h"
 
@@ -99,6 +100,13 @@ static int set_sizes(void *target, const char *value, char *problem, size_t prob
     return 0;
 }
 
+static int set_skew(void *target, const char *value, char *problem, size_t problem_bytes)
+{
+    epx_perf_settings_t *settings = target;
+    settings->skew_given = 1;
+    return epx_skew_read(&settings->skew, value, problem, problem_bytes);
+}
+
 static int set_capacity(void *target, const char *value, char *problem, size_t problem_bytes)
 {
     epx_perf_settings_t *settings = target;
@@ -144,6 +152,8 @@ static const char notes[] =
     "  epx-perf --skew hot:fraction=0.5,experts=4 --capacity-factor dropless\n"
     "  epx-perf --latency --tokens 128 --ranks 8\n"
     "  epx-perf --accept-rules\n"
+    "  epx-perf --routing file:recorded.epxr --transport all\n"
+    "  epx-perf --calibrate machine.json\n"
     "\n"
     "exit code: 0 measured (and checked), 1 a check or a call failed, 2 bad usage";
 
@@ -163,6 +173,9 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
                         &s->latency),
         epx_option_flag(0, "accept-rules", "time the accept rules: 64 ranks x 524,288 assignments",
                         &s->accept_rules),
+        epx_option_text(0, "calibrate", "FILE",
+                        "measure the constants of epx-sim's cost model on this machine and write them",
+                        &s->calibrate),
         epx_option_section("shape"),
         epx_option_int('n', "ranks", "ranks, each a thread of this process", &s->ranks, 1, 65536),
         epx_option_int(0, "tokens", "tokens of each rank", &s->tokens, 0, INT32_MAX),
@@ -174,8 +187,13 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
         epx_option_choice(0, "row-type", "TYPE", "fp32, bf16 or fp16", &s->row_type, epx_perf_row_types),
         epx_option_call(
             0, "skew", "PATTERN",
-            "uniform, zipf:s=1, hot:fraction=0.5,experts=4, one-expert, self, peer, empty-rank (uniform)",
-            &s->skew, epx_skew_read),
+            "uniform, zipf:s=1, hot:fraction=0.5,experts=4, one-expert, self, peer, empty-rank (uniform)", s,
+            set_skew),
+        epx_option_text(0, "routing", "file:PATH",
+                        "recorded routing in place of a pattern: its ranks, experts, choices and tokens",
+                        &s->routing),
+        epx_option_int(0, "routing-step", "recorded step", &s->routing_step, 0, INT32_MAX),
+        epx_option_int(0, "routing-layer", "recorded layer", &s->routing_layer, 0, INT32_MAX),
         epx_option_int(0, "seed", "of routing and payload", &s->seed, 0, 9e15),
         epx_option_section("how the library does it (where not given: EPX_ variables, then its defaults)"),
         epx_option_text(0, "fabric", "NAME", "local, ucx or nccl", &s->fabric),
@@ -230,9 +248,11 @@ int epx_perf_settings_read(epx_perf_settings_t *s, int argc, char **argv)
 {
     set_defaults(s);
     int rc = parse(s, argc, argv);
+    if (rc == EPX_GO_ON && s->routing != NULL)
+        rc = epx_perf_recorded_read(s);
     if (rc == EPX_GO_ON)
         rc = check_together(s);
-    if (rc != EPX_GO_ON || s->accept_rules)
+    if (rc != EPX_GO_ON || s->accept_rules || s->calibrate != NULL)
         return rc;
     char sender[32], waves[32];
     snprintf(sender, sizeof sender, "%.15g", s->sender_factor);
@@ -252,6 +272,8 @@ int epx_perf_settings_read(epx_perf_settings_t *s, int argc, char **argv)
     epx_group_config_t config = epx_perf_group_config(s, s->transport[0], s->size[s->size_count - 1]);
     return epx_check_environment(&config, given, sizeof given / sizeof *given);
 }
+
+void epx_perf_settings_free(epx_perf_settings_t *s) { epx_routing_free(&s->file); }
 
 epx_group_config_t epx_perf_group_config(const epx_perf_settings_t *s, const char *transport, int64_t tokens)
 {

@@ -7,6 +7,7 @@
 #include <epx/epx.h>
 
 #include "bench/common/skew.h"
+#include "train/routing_file.h"
 
 /* What is timed. A pass needs every dispatch and combine, asked for or not; only what was asked for is shown.
  */
@@ -35,6 +36,11 @@ typedef struct epx_perf_settings {
     int32_t size_count;
     int32_t row_type; /* index of epx_perf_row_types */
     epx_skew_t skew;
+    int32_t skew_given;
+    const char *routing; /* "file:PATH" in place of a pattern; NULL: none */
+    int64_t routing_step, routing_layer;
+    epx_routing_file_t file;
+    const char *calibrate; /* machine file to write; NULL: measure cases */
     int32_t shown[EPX_PERF_OPS];
     int32_t backward; /* some backward call is to be made */
     const char *fabric, *device, *capacity_text;
@@ -46,6 +52,8 @@ extern const char *const epx_perf_row_types[]; /* "fp32", "bf16", "fp16" */
 
 /* Reads the command line; EPX_GO_ON, or the code to exit with. */
 int epx_perf_settings_read(epx_perf_settings_t *settings, int argc, char **argv);
+
+void epx_perf_settings_free(epx_perf_settings_t *settings);
 
 /* The configuration of one case; `transport` may be NULL. */
 epx_group_config_t epx_perf_group_config(const epx_perf_settings_t *settings, const char *transport,

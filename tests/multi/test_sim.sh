@@ -289,6 +289,43 @@ import json; a = json.load(open('$folder/answer.json'))['answers'][$t]; print(a[
 done
 sim --answer drops=0.001% --routing one-expert --transports ring && expect_out '^  ring +4.00 ' # three of the twelve experts share their rank's pool
 
+# ---- the library itself, with the same routing: what it keeps and what it sends ----
+sim --record-routing "$folder/three" --seeds 3
+replay=(--routing "file:$folder/three" --routing-step 2 --width 64 --op all -i 1 --warmup 0 --capacity-factor 0.95 --json)
+run epx-perf --transport all "${replay[@]}" && expect_code 0 && expect_quiet && cp "$out" "$folder/perf.json"
+json 'd["ranks"] == 4 and d["experts"] == 12 and d["top_k"] == 3 and all(c["checked"] and c["tokens"] == 96 for c in d["cases"])'
+sim --json --seed 3 --capacity-factor 0.95
+json "[(t['transport'], t['kept'], t['dropped_sender'], t['dropped_receiver']) for t in d['transports']] ==
+    [(c['transport'], c['kept'], c['dropped_sender'], c['dropped_receiver'])
+     for c in __import__('json').load(open('$folder/perf.json'))['cases']]"
+mean_sent='sum(o["remote_bytes"] for o in c["operations"] if o["op"] not in ("memcpy", "route")) / 4 / 4'
+json "[t['remote_bytes_per_transfer'] for t in d['transports']] ==
+    [$mean_sent for c in __import__('json').load(open('$folder/perf.json'))['cases']]"
+run epx-perf --transport ragged --wire rank "${replay[@]}" && expect_code 0 && cp "$out" "$folder/perf.json"
+sim --json --seed 3 --capacity-factor 0.95 --transports ragged --wire rank
+json "[t['remote_bytes_per_transfer'] for t in d['transports']] ==
+    [$mean_sent for c in __import__('json').load(open('$folder/perf.json'))['cases']]"
+run epx-perf --routing "$folder/three"; expect_code 2
+expect_err 'write file:PATH'
+run epx-perf --routing "file:$folder/three" --skew zipf:s=1; expect_code 2
+expect_err 'leave out --skew'
+run epx-perf --routing "file:$folder/three" --routing-step 3; expect_code 2
+expect_err '3 steps of 1 layers'
+run epx-perf --routing "file:$folder/counts"; expect_code 2
+expect_err 'only counts'
+run epx-perf --routing "file:$folder/cut"; expect_code 2
+expect_err 'cut short'
+sed -i 's/^2 3 4/2 3 3/' "$folder/text"
+run epx-perf --routing "file:$folder/text" --capacity-factor dropless --width 16 --json -i 1 && expect_code 0
+json '[(c["routed"], c["skipped"], c["kept"]) for c in d["cases"]] == [(5, 1, 5)]'
+
+# ---- a machine that was measured ----
+run epx-perf --calibrate "$folder/host.json" --json && expect_code 0 && expect_json
+json 'd["constants"]["gemm_flops"] <= d["constants"]["peak_flops"] and d["constants"]["overlap"] == 0'
+sim --json --machine "$folder/host.json" && json 'd["machine"]["name"] == "host"'
+run epx-perf --calibrate /nowhere/x; expect_code 1
+expect_err 'cannot write /nowhere/x'
+
 # ---- the hero shape: published figures, and a long sequence over several ranks ----
 if [ -z "${SANITIZE:-}" ]; then
     run epx-sim --published --json --seeds 2 && expect_code 0 && expect_json
