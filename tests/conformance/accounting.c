@@ -220,6 +220,11 @@ static void steps_rank(rank_t *self)
         pass_forward(&pass);
         pass_free(&pass);
         expect_status(self, "epx_step", epx_step(session.group), EPX_OK);
+        pass_t between = {.session = &session, .plan = plan, .o = b->oracle}; /* counts in no step */
+        expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
+        pass_forward(&between);
+        pass_free(&between);
+        expect_status(self, "epx_step_discard", epx_step_discard(session.group), EPX_OK);
     }
     epx_plan_destroy(&plan);
     session_close(&session);

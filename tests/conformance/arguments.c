@@ -268,6 +268,7 @@ static void null_handles_rank(rank_t *self)
         {"epx_group_check", epx_group_check(NULL)},
         {"epx_group_recover", epx_group_recover(NULL, NULL)},
         {"epx_step", epx_step(NULL)},
+        {"epx_step_discard", epx_step_discard(NULL)},
         {"epx_plan_create", epx_plan_create(NULL, 0, NULL, &plan)},
         {"epx_plan_attach", epx_plan_attach(NULL, 0, memory, &plan)},
         {"epx_plan_route", epx_plan_route(NULL, &routing, NULL)},

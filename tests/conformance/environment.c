@@ -224,6 +224,20 @@ Test(environment, the_choice_is_logged)
     free(log);
 }
 
+/* EPX_WIRE=auto says which wire it took, and why. */
+Test(environment, the_choice_of_a_wire_is_logged)
+{
+    static const setting_t ragged = {.transport = "ragged", .name = "nothing", .value = ""};
+    setenv("EPX_LOG", "info", 1);
+    setenv("EPX_WIRE", "auto", 1);
+    capture_begin();
+    world_run(2, opens_rank, (void *)(size_t)&ragged);
+    char *log = capture_end();
+    const char *line = strstr(log, "EPX_WIRE=auto");
+    cr_assert(line && (strstr(line, "assignment") || strstr(line, "rank")), "the log says: %s", log);
+    free(log);
+}
+
 /* Values are the same on all ranks, or it is a mismatch: a variable cannot differ between threads, so this is
  * only the program's own value against the environment's. */
 static void override_rank(rank_t *self)

@@ -164,7 +164,6 @@ Test(plugin, prefixed_variables_of_a_plugin)
     setenv("EPX_CAPACITY_FACTOR", "1.5", 1);
     setenv("EPX_WORST_CASE_CAPACITY_FACTOR", "dropless", 1);
     problem_t *p = problem_new(&arm, 2, 7, 2, 5, 8);
-    world_may_warn();
     world_run(2, prefixed_rank, p);
     problem_free(p);
     remove_example(&built);
