@@ -73,16 +73,12 @@ typedef struct epx_sizes {
     epx_wire_t wire; /* as resolved */
 } epx_sizes_t;
 
-/*
- * One lane; host-resident. Every start call takes an epoch, every route a number, on every rank in the same
- * order. When a plan dies whose route the ranks could see fail at different calls, the lane goes on from the
- * next multiple of EPX_LANE_DEATH (see epx_lane_leave in transport/common.h).
- */
-#define EPX_LANE_DEATH ((uint64_t)1 << 32)
+/* One lane; host-resident. Every start call takes an epoch, every route a number; see transport/common.h. */
 typedef struct epx_lane {
     int32_t index;
-    uint64_t epoch; /* last used; upper 16 bits: generation */
-    uint64_t route; /* number of the last route */
+    uint64_t epoch;  /* last used; upper 16 bits: generation */
+    uint64_t passes; /* that have ended well */
+    uint64_t route;  /* number of the last route */
 } epx_lane_t;
 
 /* A plan as a transport sees it. Byte and wait counters are of all passes since the route. */
@@ -98,9 +94,8 @@ typedef struct epx_plan_base {
      */
     epx_plan_head_t head;
     epx_route_report_t
-        *report;       /* memory that host and device see; report_bytes of the transport's own behind it */
-    int32_t unsettled; /* 1: other ranks may see at other calls than this one whether the last route failed */
-    int32_t attached;  /* 1: the bytes were routed through another handle */
+        *report;      /* memory that host and device see; report_bytes of the transport's own behind it */
+    int32_t attached; /* 1: the bytes were routed through another handle */
     int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
     int64_t wait_longest_ns;
     int32_t wait_peer;

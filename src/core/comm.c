@@ -104,6 +104,9 @@ epx_status_t epx_comm_world(epx_comm_h *comm_p)
         return epx_fail(EPX_ERR_ARG, "epx_comm_world: comm_p is NULL");
     int32_t size = 1;
     const char *variable = epx_config_launched(&size);
+    if (variable != NULL && size == 0)
+        return epx_fail(EPX_ERR_ARG, "epx_comm_world: %s is not a number of processes >= 1; mend or unset it",
+                        variable);
     if (size > 1)
         return epx_fail(EPX_ERR_UNSUPPORTED,
                         "epx_comm_world: %s says %d processes, and this version joins threads only; use "
@@ -176,6 +179,11 @@ epx_status_t epx_comm_allgather(epx_comm_h comm, const void *send, void *receive
                             comm->rank);
         return EPX_OK;
     }
+    /* An ended comm stays ended, whatever has arrived in the meantime. */
+    int32_t ended_by = comm->fabric->ops->aborted(comm->fabric, NULL);
+    if (ended_by >= 0)
+        return epx_fail(ended_by == comm->rank ? EPX_ERR_ABORTED : EPX_ERR_PEER,
+                        "comm: rank %d: rank %d ended the comm", comm->rank, ended_by);
     epx_exchange_t exchange = {
         .send = send, .receive = receive, .bytes = bytes, .timeout_ms = comm->timeout_ms};
     epx_wait_result_t result;

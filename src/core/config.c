@@ -49,10 +49,11 @@ static const epx_config_row_t rows[] = {
      TO(fabric), 32, 0},
     {"DEVICE", ROW_TEXT, "auto", "auto, host, cuda", "where rows live", device_names, FROM(device),
      TO(device), 32, 0},
-    {"CAPACITY_FACTOR", ROW_REAL, "1.15", "1.15, a number > 0, dropless",
+    {"CAPACITY_FACTOR", ROW_REAL, "1.15", "1.15, a number > 0 up to 1000000, dropless",
      "receiver capacity over the mean load", NULL, FROM(capacity_factor), TO(capacity_factor), 8, 1e6},
-    {"SENDER_FACTOR", ROW_REAL, "", "1.15, a number > 0", "sender capacity over the mean load (pooled_wave)",
-     NULL, FROM(sender_factor), TO(sender_factor), 8, 1e6},
+    {"SENDER_FACTOR", ROW_REAL, "", "1.15, a number > 0 up to 1000000",
+     "sender capacity over the mean load (pooled_wave)", NULL, FROM(sender_factor), TO(sender_factor), 8,
+     1e6},
     {"WAVES", ROW_COUNT, "", "3 (pooled_wave), 2 (ragged), 1..65536",
      "waves of pooled_wave, chunks of ragged", NULL, FROM(waves), TO(waves), 4, 65536},
     {"ACCEPT", ROW_CHOICE, "", "prefix, waterfill, fair",
@@ -199,10 +200,24 @@ static int program_text(const epx_config_row_t *row, const epx_group_config_t *c
     return 0;
 }
 
+/* Who said it: the variable that won, or the field of the program's configuration. */
+static void name_source(const epx_setting_t *setting, char *text, size_t bytes)
+{
+    size_t i = 0;
+    if (setting->source != EPX_SOURCE_PROGRAM) {
+        snprintf(text, bytes, "%s", setting->set_by != NULL ? setting->set_by : setting->variable);
+        return;
+    }
+    for (const char *c = setting->variable + 4; *c != '\0' && i + 1 < bytes; c++)
+        text[i++] = (char)tolower((unsigned char)*c);
+    text[i] = '\0';
+}
+
 static epx_status_t bad_value(const epx_setting_t *setting, char *problem, size_t bytes, const char *nearest)
 {
-    snprintf(problem, bytes, "%s=%s is not one of: %s%s%s%s",
-             setting->set_by != NULL ? setting->set_by : setting->variable, setting->value, setting->values,
+    char source[96];
+    name_source(setting, source, sizeof(source));
+    snprintf(problem, bytes, "%s=%s is not one of: %s%s%s%s", source, setting->value, setting->values,
              nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "",
              nearest != NULL ? "\"?)" : "");
     return EPX_ERR_ARG;
@@ -424,7 +439,9 @@ const char *epx_config_launched(int32_t *size_p)
         const char *text = getenv(variables[i]);
         if (text == NULL)
             continue;
-        *size_p = (int32_t)strtol(text, NULL, 10);
+        char *end;
+        long size = strtol(text, &end, 10);
+        *size_p = end != text && *end == '\0' && size > 0 && size <= INT32_MAX ? (int32_t)size : 0;
         return variables[i];
     }
     return NULL;

@@ -56,7 +56,8 @@ void epx_config_unknown(const char *transport, epx_unknown_fn fn, void *context)
 /* Warns once per process and variable about unknown ones. */
 void epx_config_warn_unknown(const char *transport);
 
-/* Whether a launcher started this process among others: the variable's name and *size_p; NULL: no. */
+/* Whether a launcher started this process among others: the variable's name and *size_p (0: its value is no
+ * number of processes); NULL: no. */
 const char *epx_config_launched(int32_t *size_p);
 
 /* The candidate nearest to `word` (edit distance), NULL when none is close. */

@@ -27,8 +27,8 @@ static void add_item(epx_memory_t *memory, const char *name, int64_t bytes, int3
     memory->device_bytes += device_memory ? bytes : 0;
 }
 
-static void fill_memory(const epx_group_config_t *config, const epx_selection_t *selection, int32_t ranks,
-                        epx_memory_t *memory)
+void epx_group_fill_memory(const epx_group_config_t *config, const epx_selection_t *selection, int32_t ranks,
+                           epx_memory_t *memory)
 {
     const epx_sizes_t *sizes = &selection->sizes;
     epx_fabric_config_t fabric = epx_group_fabric_config(selection, "group", NULL, NULL);
@@ -65,7 +65,7 @@ epx_status_t epx_group_memory(const epx_group_config_t *config, epx_memory_t *me
     if (status != EPX_OK)
         goto free_tables;
     *memory_p = (epx_memory_t){.size = memory_p->size};
-    fill_memory(&checked, selection, ranks, memory_p);
+    epx_group_fill_memory(&checked, selection, ranks, memory_p);
 free_tables:
     free(selection);
     free(tables);

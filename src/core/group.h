@@ -95,6 +95,10 @@ epx_table_layout_t epx_table_layout(const epx_group_config_t *config, int32_t ra
  * the struct. */
 epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstrap, epx_status_t local);
 
+/* The items of a group's memory; *memory begun with its size. */
+void epx_group_fill_memory(const epx_group_config_t *config, const epx_selection_t *selection, int32_t ranks,
+                           epx_memory_t *memory);
+
 /* Releases what build made. */
 void epx_group_tear_down(epx_group_t *group);
 
@@ -128,6 +132,10 @@ static inline int epx_group_is_remote(const epx_group_t *group)
 
 /* EPX_OK while the group is usable, whatever its plans are. */
 epx_status_t epx_group_alive(epx_group_t *group);
+
+/* After a pass that was abandoned on the plan's lane the ranks meet and count it, so that its words are told
+ * from later ones. */
+epx_status_t epx_plan_meet(struct epx_plan *plan, epx_stream_t stream);
 
 /* Keeps the last error's text as the reason why the plan is dead. */
 void epx_plan_died(struct epx_plan *plan);

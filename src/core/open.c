@@ -167,6 +167,23 @@ static epx_status_t agree(epx_group_t *group, const epx_bootstrap_t *bootstrap, 
     return status;
 }
 
+/* A want of memory is told with the sizes by item. */
+static epx_status_t explain_memory(const epx_group_t *group, epx_status_t status)
+{
+    epx_memory_t memory = EPX_MEMORY_INIT;
+    char text[512];
+    if (status != EPX_ERR_NO_MEMORY || group->selection.transport == NULL ||
+        group->selection.sizes.plan_bytes == 0)
+        return status;
+    epx_group_fill_memory(&group->config, &group->selection, group->ranks, &memory);
+    size_t used = (size_t)snprintf(text, sizeof(text), "of %" PRId64 " bytes in all", memory.total_bytes);
+    for (int32_t i = 0; i < memory.items && used < sizeof(text); i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, ", %s %" PRId64, memory.item[i].name,
+                                 memory.item[i].bytes);
+    return epx_fail(status, "%.300s (%s); lower tokens_max, lanes, depth or the capacity factors",
+                    epx_last_error(), text);
+}
+
 /* Fabric, segment, transport: collective, every rank takes every step or none does. */
 static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bootstrap)
 {
@@ -195,12 +212,12 @@ static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bo
                                    .batch = group->batch.memory};
         status = selection->transport->open(&env, group->state.memory, &group->transport);
     }
-    return agree(group, bootstrap, status, 1);
+    return agree(group, bootstrap, explain_memory(group, status), 1);
 }
 
 epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstrap, epx_status_t local)
 {
-    epx_status_t status = local != EPX_OK ? local : build_locally(group);
+    epx_status_t status = local != EPX_OK ? local : explain_memory(group, build_locally(group));
     status = agree(group, bootstrap, status, 1);
     if (status == EPX_OK)
         status = build_together(group, bootstrap);
@@ -337,19 +354,34 @@ static epx_status_t next_config(epx_group_t *group, const epx_group_config_t *co
     return epx_shape_check(&base, ranks, next_p);
 }
 
+/* A new configuration that cannot be is refused before anything is touched: nothing has changed, call again.
+ */
+static epx_status_t check_next(const epx_group_t *group, const epx_group_config_t *config)
+{
+    epx_group_config_t checked;
+    epx_memory_t memory = EPX_MEMORY_INIT;
+    if (config == NULL)
+        return EPX_OK;
+    epx_status_t status = epx_shape_check(config, group->ranks, &checked);
+    checked.ranks = group->ranks;
+    return status == EPX_OK ? epx_group_memory(&checked, &memory) : status;
+}
+
 epx_status_t epx_group_recover(epx_group_h group, const epx_group_config_t *config)
 {
     if (group == NULL)
         return epx_fail(EPX_ERR_ARG, "epx_group_recover: group is NULL");
     if (group->fabric == NULL)
         return epx_fail(EPX_ERR_ABORTED, "%s: an earlier recovery failed; close the group", group->name);
+    epx_status_t status = check_next(group, config);
+    if (status != EPX_OK)
+        return status;
     epx_bootstrap_t bootstrap;
     uint8_t *alive = malloc((size_t)group->ranks);
     if (alive == NULL)
         return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory to recover", group->name);
     epx_fabric_t *old_fabric = group->fabric;
-    epx_status_t status =
-        old_fabric->ops->survivors(old_fabric, group->selection.shape.timeout_ms, alive, &bootstrap);
+    status = old_fabric->ops->survivors(old_fabric, group->selection.shape.timeout_ms, alive, &bootstrap);
     free(alive);
     if (status != EPX_OK)
         return status;

@@ -28,12 +28,9 @@ static epx_status_t enter(epx_plan_h plan, int32_t wave, const char *call)
     const epx_plan_head_t *head = &plan->base.head;
     if (head->valid == 0)
         return epx_fail(EPX_ERR_ARG, "%s: the plan has not been routed", call);
-    if (head->valid < 0) {
-        if (plan->base.unsettled)
-            epx_lane_leave(&plan->base);
+    if (head->valid < 0)
         return epx_fail((epx_status_t)head->valid, "%s: the plan is dead, route it again: %s", call,
                         plan->dead_text);
-    }
     if (wave < 0 || wave >= plan->base.waves)
         return epx_fail(EPX_ERR_ARG, "%s: wave is %d; the plan has waves 0 to %d", call, wave,
                         plan->base.waves - 1);
@@ -54,16 +51,23 @@ static epx_status_t busy_lane(epx_plan_h plan, const char *call)
 
 static int is_lane_of_other(epx_plan_h plan) { return plan->lane->plan != NULL && plan->lane->plan != plan; }
 
-static void begin_pass(epx_plan_h plan, epx_direction_t direction)
+static epx_status_t begin_pass(epx_plan_h plan, epx_direction_t direction, epx_stream_t stream)
 {
+    epx_status_t status = epx_plan_meet(plan, stream);
+    if (status != EPX_OK)
+        return status;
     plan->lane->plan = plan;
     plan->pass = (epx_pass_t){.direction = direction};
     plan->passes++;
+    epx_lane_begin(&plan->lane->lane, plan->base.head.route);
+    return EPX_OK;
 }
 
+/* The last wave has ended. A pass that dies does not come here and is not counted. */
 static void end_pass(epx_plan_h plan)
 {
     plan->lane->plan = NULL;
+    plan->lane->lane.passes++;
     plan->pass = (epx_pass_t){0};
 }
 
@@ -143,7 +147,10 @@ epx_status_t epx_dispatch_start(epx_plan_h plan, int32_t wave, const void *x, co
     if (status != EPX_OK)
         return status;
     if (plan->pass.direction == PASS_NONE)
-        begin_pass(plan, shape_of(plan)->backward == EPX_BACKWARD_RECOMPUTE ? PASS_UNDECIDED : PASS_FORWARD);
+        status = begin_pass(
+            plan, shape_of(plan)->backward == EPX_BACKWARD_RECOMPUTE ? PASS_UNDECIDED : PASS_FORWARD, stream);
+    if (status != EPX_OK)
+        return status;
     plan->pass.dispatch_started = wave + 1;
     status = transport_of(plan)->ops->dispatch_start(transport_of(plan), &plan->base, wave, x, batch, stream);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
@@ -259,7 +266,9 @@ epx_status_t epx_combine_backward_start(epx_plan_h plan, int32_t wave, const voi
     epx_pass_t before = plan->pass;
     int64_t passes = plan->passes;
     if (plan->pass.direction == PASS_NONE)
-        begin_pass(plan, PASS_BACKWARD);
+        status = begin_pass(plan, PASS_BACKWARD, stream);
+    if (status != EPX_OK)
+        return status;
     plan->pass.direction = PASS_BACKWARD;
     plan->pass.combine_backward_started = wave + 1;
     status =

@@ -186,8 +186,6 @@ void epx_plan_destroy(epx_plan_h *plan_p)
          * lane's next route. */
         if (plan->lane->plan == plan || (head->valid != 0 && !head->confirmed && !plan->base.attached))
             plan->lane->abandoned = 1;
-        if (plan->base.unsettled)
-            epx_lane_leave(&plan->base);
         leave_lane(plan);
         fold(plan);
         *plan->link = plan->next;
@@ -248,7 +246,6 @@ epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status)
     plan->base.head.valid = status;
     leave_lane(plan);
     epx_plan_died(plan);
-    epx_lane_leave(&plan->base);
     return status;
 }
 
@@ -295,19 +292,20 @@ static epx_status_t check_routing(epx_plan_h plan, const epx_routing_t *routing,
     return EPX_OK;
 }
 
-/* After an abandoned pass the ranks meet and take the highest epoch of the lane. */
-static epx_status_t meet_on_lane(epx_plan_h plan, epx_stream_t stream)
+epx_status_t epx_plan_meet(struct epx_plan *plan, epx_stream_t stream)
 {
     epx_group_t *group = plan->group;
-    uint64_t mine = plan->base.lane->epoch;
+    uint64_t mine = plan->base.lane->passes + 1;
+    if (!plan->lane->abandoned)
+        return EPX_OK;
     uint64_t *all = (uint64_t *)group->tables.memory; /* the cards' room, idle since the group opened */
     epx_status_t status =
         epx_route_exchange_on_host(group->transport, &plan->base, &mine, all, sizeof(mine), stream);
     if (status != EPX_OK)
         return epx_group_note(group, status);
     for (int32_t r = 0; r < group->ranks; r++)
-        if (all[r] > plan->base.lane->epoch)
-            plan->base.lane->epoch = all[r];
+        if (all[r] > plan->base.lane->passes)
+            plan->base.lane->passes = all[r];
     plan->lane->abandoned = 0;
     return EPX_OK;
 }
@@ -342,14 +340,10 @@ static epx_status_t settle_last_route(epx_plan_h plan, epx_stream_t stream)
 /* Everything of the last routing ends, here and in the lane. */
 static epx_status_t end_last_route(epx_plan_h plan, epx_stream_t stream)
 {
-    if (plan->base.unsettled)
-        epx_lane_leave(&plan->base);
     leave_lane(plan);
-    if (plan->lane->abandoned) {
-        epx_status_t status = meet_on_lane(plan, stream);
-        if (status != EPX_OK)
-            return status;
-    }
+    epx_status_t status = epx_plan_meet(plan, stream);
+    if (status != EPX_OK)
+        return status;
     fold(plan);
     plan->folded = (epx_tally_t){0};
     plan->passes = 0;

@@ -116,6 +116,7 @@ static epx_status_t judge_transport(const judging_t *judging, const epx_transpor
     return EPX_OK;
 }
 
+/* The name may come from the environment or from the program; the text serves both. */
 static epx_status_t unknown_transport(const char *wanted)
 {
     char names[128];
@@ -125,9 +126,11 @@ static epx_status_t unknown_transport(const char *wanted)
         words[count++] = epx_registry_at(i)->name;
     epx_registry_names(names, sizeof(names));
     const char *nearest = epx_nearest(wanted, words, count);
-    return epx_fail(EPX_ERR_ARG, "EPX_TRANSPORT=%s is not one of: auto, %s, or a path to a plug-in%s%s%s",
-                    wanted, names, nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "",
-                    nearest != NULL ? "\"?)" : "");
+    return epx_fail(
+        EPX_ERR_ARG,
+        "transport %s (EPX_TRANSPORT, or the program) is not one of: auto, %s, or a path to a plug-in%s%s%s",
+        wanted, names, nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "",
+        nearest != NULL ? "\"?)" : "");
 }
 
 static epx_status_t choose_transport(const judging_t *judging, const char *wanted, reasons_t *reasons,

@@ -75,7 +75,6 @@ epx_status_t epx_pooled_wait(const epx_pooled_wave_t *w, int watch)
         return status;
     /* Everybody has sent data of this routing: no rank's host knows of a failed route. What devices find
      * comes in the headers. */
-    plan->unsettled = 0;
     return epx_head_mark(transport, plan, &plan->head.confirmed, w->stream);
 }
 

@@ -29,7 +29,6 @@ static epx_status_t fail_route(const route_t *route, epx_status_t status)
         epx_route_exchange(transport, route->plan, NULL, NULL, 0, route->stream);
         return status;
     }
-    route->plan->unsettled = 1;
     epx_route_post_failure(transport, route->plan, route->stream);
     return status;
 }
@@ -158,6 +157,5 @@ epx_status_t epx_pooled_route(epx_transport_t *transport, epx_plan_base_t *plan,
         return fail_route(&route, status);
     if (route.exchanges)
         return agree(&route);
-    plan->unsettled = 1;
     return EPX_OK;
 }

@@ -107,9 +107,8 @@ int64_t epx_ragged_capacity(const epx_rule_t *rule, int32_t chunk_experts, int64
  *
  * An empty chunk has phys = cap = 0, dropless too.
  *
- * waterfill takes min(cap, G * c) rows at most. Experts ascending get floor_g = min(N_g, c) as long as cap
- * lasts (rounding can make the floors' sum larger than cap: the last experts pay). What then is left of
- * min(cap, G * c) goes, experts ascending, to those with N_g > c, up to N_g.
+ * waterfill takes G * c rows at most: every expert gets floor_g = min(N_g, c), and the slack, the sum of c -
+ * floor_g, goes, experts ascending, to those with N_g > c, up to N_g. cap is prefix's alone.
  *
  * fair: quota_g of an expert as waterfill's; where quota_g < N_g, floor(n * quota_g / N_g) each in exact
  * integers (needs n * quota_g < 2^63), then one more to the largest remainders, ties to the lower sender.

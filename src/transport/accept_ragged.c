@@ -105,22 +105,20 @@ static void take_fair(const epx_rule_t *rule, int32_t e, int64_t quota, int64_t 
 
 /*
  * Two passes over the experts, both ascending: the first learns how much stays unused below the even share,
- * the second gives every expert its floor and hands out what is unused. floors: what is left of cap for
- * floors; slack: for more.
+ * the second gives every expert its floor and hands out what is unused. At most experts * share rows, which
+ * fit: the physical capacity is the same product at the largest possible share.
  */
 static void accept_by_level(const epx_rule_t *rule, const int32_t *expert, int32_t experts, int64_t share,
-                            int64_t cap, const int32_t *n, int32_t *acc, int64_t *scratch)
+                            const int32_t *n, int32_t *acc, int64_t *scratch)
 {
-    int64_t floors_sum = 0;
+    int64_t slack = 0;
     for (int32_t i = 0; i < experts; i++)
-        floors_sum += epx_min64(wanted(rule, n, expert[i]), share);
-    int64_t floors = cap, slack = epx_min64(experts * share, cap) - floors_sum;
+        slack += share - epx_min64(wanted(rule, n, expert[i]), share);
 
     for (int32_t i = 0; i < experts; i++) {
         int64_t all = wanted(rule, n, expert[i]);
-        int64_t base = epx_min64(all, share), more = epx_max64(0, epx_min64(all - base, slack));
-        int64_t quota = epx_min64(base, floors) + more;
-        floors -= epx_min64(base, floors);
+        int64_t base = epx_min64(all, share), more = epx_min64(all - base, slack);
+        int64_t quota = base + more;
         slack -= more;
         if (rule->accept == EPX_ACCEPT_FAIR && quota < all)
             take_fair(rule, expert[i], quota, all, n, acc, scratch);
@@ -136,12 +134,12 @@ void epx_ragged_accept(const epx_rule_t *rule, int32_t d, int32_t c, int64_t val
     int32_t from = epx_block_first(c, local_experts, rule->waves);
     int32_t experts = epx_block_first(c + 1, local_experts, rule->waves) - from;
     const int32_t *expert = rule->owners->expert + first + from;
-    int64_t cap = epx_ragged_capacity(rule, experts, valid_all);
 
     if (rule->accept == EPX_ACCEPT_WATERFILL || rule->accept == EPX_ACCEPT_FAIR) {
-        accept_by_level(rule, expert, experts, even_share(rule, valid_all), cap, n, acc, scratch);
+        accept_by_level(rule, expert, experts, even_share(rule, valid_all), n, acc, scratch);
         return;
     }
+    int64_t cap = epx_ragged_capacity(rule, experts, valid_all);
     for (int32_t i = 0; i < experts; i++)
         cap = take_ascending(rule, expert[i], cap, n, acc);
 }

@@ -68,13 +68,17 @@ int64_t epx_take_area(int64_t *end, int64_t bytes)
     return offset;
 }
 
-uint64_t epx_lane_advance(epx_lane_t *lane) { return ++lane->epoch; }
+enum { ROUTE_SHIFT = 14, ROUTE_BITS = 10, PASS_SHIFT = 24, PASS_BITS = 24, GENERATION_SHIFT = 48 };
 
-void epx_lane_leave(epx_plan_base_t *plan)
+void epx_lane_begin(epx_lane_t *lane, uint64_t route)
 {
-    plan->lane->epoch = (plan->lane->epoch / EPX_LANE_DEATH + 1) * EPX_LANE_DEATH;
-    plan->unsettled = 0;
+    uint64_t generation = lane->epoch >> GENERATION_SHIFT;
+    lane->epoch = generation << GENERATION_SHIFT |
+                  (lane->passes & (((uint64_t)1 << PASS_BITS) - 1)) << PASS_SHIFT |
+                  (route & (((uint64_t)1 << ROUTE_BITS) - 1)) << ROUTE_SHIFT;
 }
+
+uint64_t epx_lane_advance(epx_lane_t *lane) { return ++lane->epoch; }
 
 /* ---- heads and reports ------------------------------------------------------------------------------------------ */
 

@@ -39,36 +39,20 @@ int64_t epx_round_up(int64_t bytes, int64_t unit);
  */
 int64_t epx_take_area(int64_t *end, int64_t bytes);
 
-/* The lane's next epoch: every start call takes one, on every rank in the same order. */
-uint64_t epx_lane_advance(epx_lane_t *lane);
-
 /*
- * Routes that fail, and the lane.
+ * Epochs of a lane. A pass counts its epochs from a base of its own,
+ *     generation (16 bits) | passes that have ended well on this lane (24) | number of the plan's route (10)
+ * | 0 (14), and every start call takes the next one, on every rank in the same order.
  *
- * A failed route must leave all ranks with equal epochs on the lane, although they see it at different calls
- * of the plan: a rank that sees it takes no further epochs for that pass, others have taken some before they
- * saw it. So whoever sees its plan die goes on from the next multiple of EPX_LANE_DEATH, once for a route:
- *
- * - D1: in the data call that finds the plan dead (by a failure word, or by what this rank's device reports);
- *
- * - D2: where the route itself returned the error and others may not know yet (`unsettled`), at the next call
- * of the plan: a data call, a route, its end. Not before: other plans of the lane may have passes in between;
- *
- * - D3: where nobody has seen yet whether the last route was good (`unsettled`), at the next route of the
- * plan, on every rank, whether its own was good or not.
- *
- * Between the first rank's D1 and the last one's no epoch of the lane is taken: the lane carries that pass,
- * and routes take none. A rank that has gone leaves words that others wait for unset; they end by their own
- * D1. Where every rank knows at the end of the route itself (ragged and ring, errors seen by the host)
- * nothing is unsettled.
- *
- * Errors that the device finds (a bad id where the host cannot look) come up only where a pass begins, where
- * a finish waits for a rank that has gone for this reason, in the next route of the plan, and in
- * epx_plan_stats; within a pass that has begun all ranks make all calls, and the kernels of the dead plan do
- * nothing. A pass that begins can be refused by one rank alone: it starts nothing, so that no other rank can
- * end that pass without seeing the error too.
+ * A route may fail on a rank that then skips the dead plan's calls, while others begin its pass before they
+ * see it die. Their epochs stay equal all the same: a pass that dies is not counted. What it left in words of
+ * the lane is told from the next pass, which has the same count, by the route's number: a dead route is never
+ * used again.
  */
-void epx_lane_leave(epx_plan_base_t *plan);
+void epx_lane_begin(epx_lane_t *lane, uint64_t route);
+
+/* The lane's next epoch. */
+uint64_t epx_lane_advance(epx_lane_t *lane);
 
 /* Failure words of a lane's routes: the n-th has row n mod this. One row would not do: a plan that was routed
  * well and is still to be dispatched must neither take a later failure for its own, nor miss its own behind a

@@ -62,16 +62,16 @@ static void keep_prefix(const chunk_t *ch)
     }
 }
 
-/* How many rows each expert of the chunk gets: up to c each, then what is left to the others in ascending
- * order. */
+/* How many rows each expert of the chunk gets: up to c each; what some leave of their c goes to the others in
+ * ascending order. */
 static void waterfill(const chunk_t *ch, int64_t *share)
 {
-    int64_t left = ch->cap;
+    int64_t left = 0;
     for (int e = 0; e < ch->o->p->experts; e++) {
         if (!in_chunk(ch, e))
             continue;
-        share[e] = smaller(smaller(oracle_valid(ch->o, -1, e), ch->c), left);
-        left -= share[e];
+        share[e] = smaller(oracle_valid(ch->o, -1, e), ch->c);
+        left += ch->c - share[e];
     }
     for (int e = 0; e < ch->o->p->experts; e++) {
         if (!in_chunk(ch, e))

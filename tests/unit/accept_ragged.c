@@ -48,35 +48,34 @@ Test(accept_ragged, prefix_by_hand)
     expect((int32_t[]){4, 2, 0, 4, 0, 0, 10, 0, 0});
 }
 
-/* c = ceil(40 * 0.5 / 3) = 7, cap = 20. N = 18, 16, 6: floors 7, 7, 6 = 20, nothing left. Senders ascending.
- */
+/* c = ceil(40 * 0.5 / 3) = 7. N = 18, 16, 6: floors 7, 7, 6, slack 1 for expert 0. Senders ascending. */
 Test(accept_ragged, waterfill_by_hand)
 {
     by_hand(3, 3, (int32_t[]){4, 6, 1, 4, 5, 2, 10, 5, 3}, 0.5, EPX_ACCEPT_WATERFILL);
-    expect((int32_t[]){4, 6, 1, 3, 1, 2, 0, 0, 3});
+    expect((int32_t[]){4, 6, 1, 4, 1, 2, 0, 0, 3});
 }
 
-/* V = 30, cf = 0.75: cap = ceil(22.5) = 23, c = ceil(7.5) = 8. N = 1, 12, 17: floors 1, 8, 8 = 17; min(23,
- * 24) - 17 = 6 left: expert 1 takes 4 (all of its 12), expert 2 the last 2. */
+/* V = 30, cf = 0.75: c = ceil(7.5) = 8. N = 1, 12, 17: floors 1, 8, 8, slack 7: expert 1 takes 4 (all of its
+ * 12), expert 2 the last 3. */
 Test(accept_ragged, waterfill_hands_slack_on)
 {
     by_hand(2, 3, (int32_t[]){1, 7, 5, 0, 5, 12}, 0.75, EPX_ACCEPT_WATERFILL);
-    expect((int32_t[]){1, 7, 5, 0, 5, 5});
+    expect((int32_t[]){1, 7, 5, 0, 5, 6});
 }
 
-/* V = 10, cf = 1.1, E = 3: c = ceil(3.67) = 4, cap = 11, but 10 rows are all there are. */
+/* V = 10, cf = 1.1, E = 3: c = ceil(3.67) = 4, so 12, but 10 rows are all there are. */
 Test(accept_ragged, waterfill_keeps_all_that_fits)
 {
     by_hand(2, 3, (int32_t[]){3, 3, 0, 3, 0, 1}, 1.1, EPX_ACCEPT_WATERFILL);
     expect((int32_t[]){3, 3, 0, 3, 0, 1});
 }
 
-/* The floors' sum can exceed cap by rounding: V = 10, cf = 0.5, E = 4: c = ceil(1.25) = 2, cap = 5, all N_g
- * >= 2: floors 2, 2, 1, 0. */
-Test(accept_ragged, waterfill_floors_stop_at_cap)
+/* The floors' sum can exceed prefix's cap by rounding: V = 10, cf = 0.5, E = 4: c = ceil(1.25) = 2, cap = 5, all
+ * N_g >= 2: floors 2, 2, 2, 2. */
+Test(accept_ragged, waterfill_knows_no_cap)
 {
     by_hand(1, 4, (int32_t[]){3, 2, 2, 3}, 0.5, EPX_ACCEPT_WATERFILL);
-    expect((int32_t[]){2, 2, 1, 0});
+    expect((int32_t[]){2, 2, 2, 2});
 }
 
 /* In doubles 10 * 1.1 / 11 is 1 and 50 * 1.1 / 11 is a little more than 5: cap = 6 for 5 experts whose even
@@ -233,10 +232,10 @@ static void expect_rows(const int32_t *experts, int32_t count, int32_t *expected
                 quota[i]++;
     } else {
         for (int32_t i = 0; i < count; i++)
-            for (; quota[i] < wanted[i] && quota[i] < share && total < cap; total++)
+            for (; quota[i] < wanted[i] && quota[i] < share; total++)
                 quota[i]++;
         for (int32_t i = 0; i < count; i++)
-            for (; quota[i] < wanted[i] && total < cap && total < count * share; total++)
+            for (; quota[i] < wanted[i] && total < count * share; total++)
                 quota[i]++;
     }
     for (int32_t i = 0; i < count; i++) {
