@@ -16,9 +16,9 @@
 /* Who chose what. One layer of one step. */
 typedef struct epx_drops_routing {
     int32_t ranks; /* N */
-    int32_t
-        real_ranks; /* experts belong to so many ranks first (contiguous blocks, the first E mod S one more),
-                       and what each owns to its N / S parts likewise: ownership of virtual ranks. 0: N */
+    /* Experts belong to so many ranks first (contiguous blocks, the first E mod S one more), and what each
+     * owns to its N / S parts likewise: ownership of virtual ranks. 0: N. */
+    int32_t real_ranks;
     int32_t experts, top_k;
     int32_t columns;    /* choices per token: K, and with spill so many more as there are */
     int64_t tokens_max; /* T_max: capacities follow from it */

@@ -104,7 +104,7 @@ static void zipf_weights(epx_skew_source_t *source, double s)
         order[j] = swap;
     }
     for (int32_t i = 0; i < source->experts; i++)
-        source->weight[order[i]] = pow(i + 1, -s);
+        source->sampler.weight[order[i]] = pow(i + 1, -s);
     free(order);
 }
 
@@ -113,7 +113,7 @@ static void hot_weights(epx_skew_source_t *source, const epx_skew_t *skew)
     int32_t hot = skew->hot_experts < source->experts ? (int32_t)skew->hot_experts : source->experts;
     int32_t cool = source->experts - hot;
     for (int32_t e = 0; e < source->experts; e++)
-        source->weight[e] = e < hot ? skew->fraction / hot : (1 - skew->fraction) / cool;
+        source->sampler.weight[e] = e < hot ? skew->fraction / hot : (1 - skew->fraction) / cool;
 }
 
 /* Weight 1 for the experts of the ranks first .. last - 1, else 0. */
@@ -122,7 +122,7 @@ static void rank_weights(epx_skew_source_t *source, int32_t first, int32_t last)
     int32_t lo = epx_first_expert(first, source->ranks, source->experts);
     int32_t hi = epx_first_expert(last, source->ranks, source->experts);
     for (int32_t e = 0; e < source->experts; e++)
-        source->weight[e] = e >= lo && e < hi;
+        source->sampler.weight[e] = e >= lo && e < hi;
 }
 
 static void set_weights(epx_skew_source_t *source, const epx_skew_t *skew)
@@ -131,7 +131,7 @@ static void set_weights(epx_skew_source_t *source, const epx_skew_t *skew)
     switch (skew->kind) {
     case EPX_SKEW_ZIPF: zipf_weights(source, skew->s); break;
     case EPX_SKEW_HOT: hot_weights(source, skew); break;
-    case EPX_SKEW_ONE_EXPERT: source->weight[0] = 1; break;
+    case EPX_SKEW_ONE_EXPERT: source->sampler.weight[0] = 1; break;
     case EPX_SKEW_SELF: rank_weights(source, rank, rank + 1); break;
     case EPX_SKEW_PEER: rank_weights(source, peer, peer + 1); break;
     case EPX_SKEW_EMPTY_RANK: rank_weights(source, 0, ranks > 1 ? ranks - 1 : 1); break;
@@ -139,110 +139,26 @@ static void set_weights(epx_skew_source_t *source, const epx_skew_t *skew)
     }
 }
 
-/* Walker's alias method: one draw of e, kept or exchanged for other[e], has the wanted distribution. */
-static void make_alias(epx_skew_source_t *source)
-{
-    int32_t n = source->experts, small = 0, large = 0;
-    int32_t *stack = epx_tool_alloc(2 * (size_t)n, sizeof *stack), *big = stack + n;
-    double sum = 0;
-    for (int32_t e = 0; e < n; e++)
-        sum += source->weight[e];
-    for (int32_t e = 0; e < n; e++) {
-        source->chance[e] = sum > 0 ? source->weight[e] * n / sum : 0;
-        source->other[e] = e;
-        if (source->chance[e] < 1)
-            stack[small++] = e;
-        else
-            big[large++] = e;
-    }
-    while (small > 0 && large > 0) {
-        int32_t e = stack[--small], rich = big[large - 1];
-        source->other[e] = rich;
-        source->chance[rich] -= 1 - source->chance[e];
-        if (source->chance[rich] < 1) {
-            large--;
-            stack[small++] = rich;
-        }
-    }
-    while (small > 0) /* rounding left them a hair below 1, unless they weigh nothing */
-        if (source->weight[stack[--small]] > 0)
-            source->chance[stack[small]] = 1;
-    free(stack);
-}
-
 epx_skew_source_t epx_skew_open(const epx_skew_t *skew, int32_t rank, int32_t ranks, int32_t experts,
                                 int32_t top_k, uint64_t seed)
 {
     epx_skew_source_t source = {
         .rank = rank, .ranks = ranks, .experts = experts, .top_k = top_k, .seed = seed};
-    source.weight = epx_tool_alloc((size_t)experts, sizeof *source.weight);
-    source.chance = epx_tool_alloc((size_t)experts, sizeof *source.chance);
-    source.other = epx_tool_alloc((size_t)experts, sizeof *source.other);
+    source.sampler = epx_sampler_open(experts);
     set_weights(&source, skew);
-    for (int32_t e = 0; e < experts; e++)
-        source.candidates += source.weight[e] > 0;
-    make_alias(&source);
+    epx_sampler_prepare(&source.sampler);
     return source;
 }
 
 void epx_skew_close(epx_skew_source_t *source)
 {
-    free(source->weight);
-    free(source->chance);
-    free(source->other);
+    epx_sampler_close(&source->sampler);
     *source = (epx_skew_source_t){0};
 }
 
-static int seen_before(const int32_t *ids, int32_t count, int32_t e)
-{
-    for (int32_t i = 0; i < count; i++)
-        if (ids[i] == e)
-            return 1;
-    return 0;
-}
-
-/* One draw in proportion to the weights of those not chosen yet. */
-static int32_t draw_by_pass(const epx_skew_source_t *source, epx_random_t *random, const int32_t *ids,
-                            int32_t count)
-{
-    double left = 0;
-    int32_t last = -1;
-    for (int32_t e = 0; e < source->experts; e++)
-        if (source->weight[e] > 0 && !seen_before(ids, count, e))
-            left += source->weight[e];
-    left *= epx_random_unit(random);
-    for (int32_t e = 0; e < source->experts; e++) {
-        if (!(source->weight[e] > 0) || seen_before(ids, count, e))
-            continue;
-        last = e;
-        left -= source->weight[e];
-        if (left < 0)
-            break;
-    }
-    return last;
-}
-
-/* Rejecting what is chosen already gives the same distribution as renormalising; a pass over all ends long
- * runs. */
-static int32_t draw(const epx_skew_source_t *source, epx_random_t *random, const int32_t *ids, int32_t count)
-{
-    for (int attempt = 0; attempt < 32; attempt++) {
-        int32_t e = (int32_t)epx_random_below(random, (uint32_t)source->experts);
-        if (!(epx_random_unit(random) < source->chance[e]))
-            e = source->other[e];
-        if (source->weight[e] > 0 && !seen_before(ids, count, e))
-            return e;
-    }
-    return draw_by_pass(source, random, ids, count);
-}
-
-void epx_skew_token(const epx_skew_source_t *source, int64_t token, int32_t columns, int32_t *ids)
+void epx_skew_token(epx_skew_source_t *source, int64_t token, int32_t columns, int32_t *ids)
 {
     epx_random_t random =
         epx_random_at(source->seed + (uint64_t)source->rank * 0x2545f4914f6cdd1du, (uint64_t)token);
-    int32_t distinct = source->candidates < columns ? source->candidates : columns;
-    for (int32_t k = 0; k < distinct; k++)
-        ids[k] = draw(source, &random, ids, k);
-    for (int32_t k = distinct; k < columns; k++)
-        ids[k] = distinct > 0 ? ids[k - distinct] : -1;
+    epx_sampler_draw(&source->sampler, &random, columns, ids);
 }

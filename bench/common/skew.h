@@ -2,12 +2,17 @@
  * Routing for measurements: which experts a token asks for, by a named pattern, the same for the same seed.
  * SPDX-License-Identifier: Apache-2.0
  *
- *   uniform                        every expert alike
- *   zipf:s=1                       the expert in place i of a random order is asked for in proportion to 1 /
- * i^s hot:fraction=0.5,experts=4     the first experts get this share of the assignments one-expert every
- * assignment goes to expert 0, K times from each token self, peer                     all to experts of the
- * sender itself, or of the next rank empty-rank                     the last rank has no tokens and receives
- * none
+ *   uniform                      every expert alike
+ *
+ *   zipf:s=1                     the expert in place i of a random order weighs 1 / i^s
+ *
+ *   hot:fraction=0.5,experts=4   the first experts get this share of the assignments
+ *
+ *   one-expert                   every assignment goes to expert 0, K times from each token
+ *
+ *   self, peer                   all to experts of the sender itself, or of the next rank
+ *
+ *   empty-rank                   the last rank has no tokens and receives none
  *
  * A token's choices are distinct where there are enough experts to choose from, else they repeat.
  */
@@ -16,6 +21,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "bench/common/sampler.h"
 
 typedef enum epx_skew_kind {
     EPX_SKEW_UNIFORM = 0,
@@ -40,14 +47,12 @@ int epx_skew_read(void *target, const char *text, char *problem, size_t problem_
 /* Writes the pattern as epx_skew_read takes it. */
 void epx_skew_text(const epx_skew_t *skew, char *text, size_t bytes);
 
-/* Draws for one rank. Experts belong to ranks in contiguous blocks, the first E mod S ranks one more. */
+/* Draws for one rank. Experts belong to ranks in contiguous blocks, the first E mod S ranks one more. One
+ * thread uses a source at a time. */
 typedef struct epx_skew_source {
     int32_t rank, ranks, experts, top_k;
     uint64_t seed;
-    int32_t candidates; /* experts with a weight above zero */
-    double *weight;     /* [E] */
-    double *chance;     /* [E] alias table: keep e with this chance, else take other[e] */
-    int32_t *other;
+    epx_sampler_t sampler; /* weights of the pattern; candidates are the experts with a weight above zero */
 } epx_skew_source_t;
 
 epx_skew_source_t epx_skew_open(const epx_skew_t *skew, int32_t rank, int32_t ranks, int32_t experts,
@@ -59,7 +64,7 @@ int64_t epx_skew_tokens(const epx_skew_t *skew, int32_t rank, int32_t ranks, int
 
 /* ids [columns] of one token, columns >= K: that many choices in order of preference. -1 where no expert may
  * be asked for. */
-void epx_skew_token(const epx_skew_source_t *source, int64_t token, int32_t columns, int32_t *ids);
+void epx_skew_token(epx_skew_source_t *source, int64_t token, int32_t columns, int32_t *ids);
 
 /* First expert that rank r of S owns (r = S: E). */
 int32_t epx_first_expert(int32_t rank, int32_t ranks, int32_t experts);

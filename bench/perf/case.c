@@ -165,7 +165,7 @@ static int choices_repeat(const epx_perf_settings_t *s)
     for (int32_t r = 0; r < s->ranks && !repeat; r++) {
         epx_skew_source_t source =
             epx_skew_open(&s->skew, r, (int32_t)s->ranks, (int32_t)s->experts, (int32_t)s->top_k, 1);
-        repeat = source.candidates > 0 && source.candidates < s->top_k;
+        repeat = source.sampler.candidates > 0 && source.sampler.candidates < s->top_k;
         epx_skew_close(&source);
     }
     return repeat;

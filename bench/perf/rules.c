@@ -1,13 +1,13 @@
 /* Times the accept rules on their own. SPDX-License-Identifier: Apache-2.0 */
 #include "bench/perf/rules.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "bench/common/parallel.h"
 #include "src/transport/accept.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
@@ -36,38 +36,20 @@ struct work {
     int64_t valid_all;
     atomic_llong routed, accepted, refused;
     int64_t seconds_ns;
-    /* the loop that is running */
-    item_fn fn;
-    int32_t items;
-    atomic_int next;
-    size_t scratch_bytes;
+    item_fn fn; /* of the loop that is running */
 };
 
-static void *run_items(void *argument)
+static void run_item(void *context, int32_t item, void *scratch)
 {
-    work_t *work = argument;
-    void *scratch = epx_tool_alloc(1, work->scratch_bytes);
-    for (int32_t i = atomic_fetch_add(&work->next, 1); i < work->items; i = atomic_fetch_add(&work->next, 1))
-        work->fn(work, i, scratch);
-    free(scratch);
-    return NULL;
+    work_t *work = context;
+    work->fn(work, item, scratch);
 }
 
 /* fn for each item 0..items-1, over so many threads, each with scratch of its own. */
 static void each(work_t *work, int64_t threads, int32_t items, item_fn fn, size_t scratch_bytes)
 {
-    pthread_t *thread = epx_tool_alloc((size_t)threads, sizeof *thread);
-    int64_t started = 0;
     work->fn = fn;
-    work->items = items;
-    work->scratch_bytes = scratch_bytes;
-    atomic_store(&work->next, 0);
-    while (started < threads - 1 && pthread_create(&thread[started], NULL, run_items, work) == 0)
-        started++;
-    run_items(work);
-    for (int64_t i = 0; i < started; i++)
-        pthread_join(thread[i], NULL);
-    free(thread);
+    epx_parallel((int32_t)threads, items, run_item, work, scratch_bytes);
 }
 
 /* ---- ragged ---- */

@@ -162,15 +162,8 @@ static int64_t draw_pattern(const epx_sim_source_t *source, int32_t rank, int32_
     int64_t tokens = epx_skew_tokens(skew, rank, ranks, source->input->shape->tokens);
     epx_skew_source_t pattern =
         epx_skew_open(skew, rank, ranks, source->routing.experts, source->routing.top_k, source->seed);
-    epx_sampler_t sampler = epx_sampler_open(source->routing.experts);
-    memcpy(sampler.weight, pattern.weight, (size_t)source->routing.experts * sizeof *sampler.weight);
-    epx_sampler_prepare(&sampler);
-    uint64_t stream = epx_mix64(source->seed * 2 + 1) ^ epx_mix64((uint64_t)rank);
-    for (int64_t t = 0; t < tokens; t++) {
-        epx_random_t random = epx_random_at(stream, (uint64_t)t);
-        epx_sampler_draw(&sampler, &random, columns, ids + t * columns);
-    }
-    epx_sampler_close(&sampler);
+    for (int64_t t = 0; t < tokens; t++)
+        epx_skew_token(&pattern, t, columns, ids + t * columns);
     epx_skew_close(&pattern);
     return tokens;
 }

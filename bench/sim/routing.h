@@ -1,11 +1,19 @@
 /*
  * Where a routing comes from, and the routing itself. SPDX-License-Identifier: Apache-2.0
  *
- *   dirichlet:alpha=104,sigma=0.09,seed=1   every sequence has its own popularity of experts, drawn from
- *                                           Dirichlet(alpha * q); q is a lognormal(sigma) popularity of all,
- * with sum 1; tokens choose different experts in proportion to it uniform, zipf:s=1,
- * hot:fraction=0.5,experts=4, one-expert, self, peer, empty-rank   as epx-perf file:PATH recorded, binary or
- * text
+ *   dirichlet:alpha=104,sigma=0.09,seed=1
+ *
+ * Every sequence has its own popularity of experts, drawn from Dirichlet(alpha * q), where q is a
+ * lognormal(sigma) popularity of all sequences, with sum 1. Tokens choose different experts in proportion to
+ * it.
+ *
+ *   uniform, zipf:s=1, hot:fraction=0.5,experts=4, one-expert, self, peer, empty-rank
+ *
+ * As epx-perf has them.
+ *
+ *   file:PATH
+ *
+ * Recorded, binary or text.
  *
  * A token's choices follow from (seed, rank, sequence, token) alone.
  */

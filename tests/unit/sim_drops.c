@@ -291,7 +291,7 @@ static void accept_chunk(world_t *w, const int *list, int count, int wave)
     const small_t *small = w->small;
     double all = (double)small->ranks * small->tokens_max * small->top_k, cf = w->how->capacity_factor;
     int share = dropless(w) ? w->valid_all : (int)rows_of(w->valid_all, cf, small->experts);
-    int cap = w->valid_all, floors = 0;
+    int cap = w->valid_all, slack = 0;
     if (!dropless(w))
         cap = (int)fmin(fmax(count, rows_of((double)w->valid_all * count, cf, small->experts)),
                         count * fmax(1, rows_of(all, cf, small->experts)));
@@ -303,13 +303,11 @@ static void accept_chunk(world_t *w, const int *list, int count, int wave)
         }
         return;
     }
-    for (int i = 0; i < count; i++)
-        floors += smaller(asked(w, list[i], -1), share);
-    int slack = smaller(cap, count * share) - floors, room = cap;
+    for (int i = 0; i < count; i++) /* what experts below the share leave to the others */
+        slack += share - smaller(asked(w, list[i], -1), share);
     for (int i = 0; i < count; i++) {
-        int wanted = asked(w, list[i], -1), base = smaller(wanted, share), rows = smaller(base, room);
-        int more = slack > 0 ? smaller(wanted - base, slack) : 0;
-        room -= rows;
+        int wanted = asked(w, list[i], -1), rows = smaller(wanted, share);
+        int more = smaller(wanted - rows, slack);
         slack -= more;
         if (w->how->accept == EPX_ACCEPT_FAIR)
             keep_fair(w, list[i], rows + more, wave);
