@@ -230,6 +230,10 @@ epx_status_t epx_group_recover(epx_group_h group, const epx_group_config_t *conf
 /* Cuts steps for EPX_STATS: writes one JSON line with the sums since the last cut. Not collective. */
 epx_status_t epx_step(epx_group_h group);
 
+/* Cuts without a line: what has passed since the last cut belongs to no step, as a validation between two
+ * training steps, and counts in none. Call epx_step first where a step has just ended. Not collective. */
+epx_status_t epx_step_discard(epx_group_h group);
+
 /* ---- plans ------------------------------------------------------------------------------------------------------ */
 
 /* Device bytes that a plan of this group takes; 0 for a NULL group. A multiple of 256. */

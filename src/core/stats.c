@@ -79,18 +79,35 @@ static epx_status_t open_stats(epx_group_t *group)
     return EPX_OK;
 }
 
-epx_status_t epx_step(epx_group_h group)
+/* What has passed since the last cut, and a new cut. */
+static epx_tally_t cut(epx_group_t *group, int64_t *wait_ns_max_p)
 {
-    if (group == NULL)
-        return epx_fail(EPX_ERR_ARG, "epx_step: group is NULL");
     for (struct epx_plan *plan = group->plans; plan != NULL; plan = plan->next)
         epx_tally_fold(plan);
     epx_tally_t step, *now = &group->tally, *old = &group->last_step;
     for (int32_t i = 0; i < TALLY_COUNTERS; i++)
         ((int64_t *)&step)[i] = ((int64_t *)now)[i] - ((int64_t *)old)[i];
     *old = *now;
-    int64_t number = group->steps++, wait_ns_max = group->wait_longest_ns;
+    *wait_ns_max_p = group->wait_longest_ns;
     group->wait_longest_ns = 0;
+    return step;
+}
+
+epx_status_t epx_step_discard(epx_group_h group)
+{
+    int64_t wait_ns_max;
+    if (group == NULL)
+        return epx_fail(EPX_ERR_ARG, "epx_step_discard: group is NULL");
+    cut(group, &wait_ns_max);
+    return EPX_OK;
+}
+
+epx_status_t epx_step(epx_group_h group)
+{
+    if (group == NULL)
+        return epx_fail(EPX_ERR_ARG, "epx_step: group is NULL");
+    int64_t number = group->steps++, wait_ns_max;
+    epx_tally_t step = cut(group, &wait_ns_max);
     if (group->selection.settings.stats[0] == '\0')
         return EPX_OK;
     if (group->stats_file == NULL) {
