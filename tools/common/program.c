@@ -45,7 +45,8 @@ int epx_tool_fail_status(epx_status_t status, const char *what)
     const char *text = epx_last_error();
     if (text[0] == '\0')
         text = epx_status_text(status);
-    return epx_tool_fail(EPX_EXIT_FAILED, "%s: %s (%s)", what, text, epx_status_name(status));
+    return epx_tool_fail(status == EPX_ERR_ARG ? EPX_EXIT_USAGE : EPX_EXIT_FAILED, "%s: %s (%s)", what, text,
+                         epx_status_name(status));
 }
 
 void epx_tool_note(const char *format, ...)

@@ -22,7 +22,7 @@ const char *epx_tool_name(void);
 int epx_tool_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same for a call of the library that failed on this thread: `what` was tried, the library's text says
- * the rest. */
+ * the rest. EPX_EXIT_USAGE for EPX_ERR_ARG, whose argument came from the command line or the environment. */
 int epx_tool_fail_status(epx_status_t status, const char *what);
 
 /* A line on stderr that is no error: "program: text". */
