@@ -51,6 +51,7 @@ typedef struct epx_train_config {
     double aux_loss, z_loss;
 
     int64_t ep, replicas;
+    int64_t ranks;            /* as --ranks says; 0: not said */
     int64_t virtual_ep;       /* ranks for the accept rules; 0: the real ones */
     double drop;              /* share of assignments dropped at random */
     int64_t recompute;        /* 1: dispatch again in the backward pass instead of keeping what came */

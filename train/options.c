@@ -139,8 +139,7 @@ static const epx_model_field_t *find_field(const char *name)
 /* Options that set more than one value. */
 static int take_ranks(const char *text, epx_train_config_t *config)
 {
-    config->replicas = 1;
-    return read_integer(text, &config->ep) && config->ep >= 1
+    return read_integer(text, &config->ranks) && config->ranks >= 1
                ? 1
                : wrong("--ranks", text, "a whole number, 1 or more");
 }
@@ -196,9 +195,25 @@ int epx_options_preset(int argc, char **argv, epx_train_config_t *config)
     return epx_config_preset(name, config);
 }
 
+/* --ranks alone says ep; beside --ep or --replicas, as -1 where not given, it must say the same. */
+static int join_ranks(epx_train_config_t *config)
+{
+    int alone = config->ep < 0 && config->replicas < 0;
+    config->ep = config->ep >= 0 ? config->ep : alone && config->ranks > 0 ? config->ranks : 1;
+    config->replicas = config->replicas >= 0 ? config->replicas : 1;
+    if (config->ranks == 0 || (config->replicas > 0 && config->ranks % config->replicas == 0 &&
+                               config->ranks / config->replicas == config->ep))
+        return EPX_TRAIN_OK;
+    return epx_train_fail(EPX_TRAIN_USAGE,
+                          "--ranks %lld is not --ep %lld times --replicas %lld: make them agree, or leave "
+                          "--ranks out",
+                          (long long)config->ranks, (long long)config->ep, (long long)config->replicas);
+}
+
 int epx_options_parse(int argc, char **argv, epx_train_config_t *config)
 {
     int code = epx_options_preset(argc, argv, config);
+    config->ep = config->replicas = -1; /* not given */
     for (int i = 1; code == EPX_TRAIN_OK && i < argc; i++) {
         const char *name = argv[i];
         int taken = epx_options_take(argc, argv, &i, config);
@@ -207,7 +222,7 @@ int epx_options_parse(int argc, char **argv, epx_train_config_t *config)
         else if (taken < 0)
             code = EPX_TRAIN_USAGE;
     }
-    return code;
+    return code == EPX_TRAIN_OK ? join_ranks(config) : code;
 }
 
 void epx_options_help(FILE *stream)

@@ -7,8 +7,8 @@
 #include "config.h"
 
 /* Reads argv[1..argc) into *config, which holds the preset "tiny" before: first --preset, wherever it stands,
- * then the others in order. EPX_TRAIN_USAGE and a sentence for what cannot be understood. Strings point into
- * argv. */
+ * then the others in order; --ranks must agree with --ep and --replicas. EPX_TRAIN_USAGE and a sentence for
+ * what cannot be understood. Strings point into argv. */
 int epx_options_parse(int argc, char **argv, epx_train_config_t *config);
 
 /* One option: *at is its place in argv, moved past its value. 1: taken; 0: no option of training; -1: wrong,
