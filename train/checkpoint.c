@@ -13,7 +13,14 @@
 #include "fail.h"
 #include "hash.h"
 #include "model_fields.h"
+#include "output_file.h"
 #include "status.h"
+
+static int cannot_read(const char *path)
+{
+    return epx_train_fail(EPX_TRAIN_USAGE, "cannot read the checkpoint %s (%s): check the path", path,
+                          errno ? strerror(errno) : "it became shorter");
+}
 
 static int file_error(const char *verb, const char *path)
 {
@@ -40,11 +47,12 @@ static int write_at(int file, const void *data, size_t bytes, uint64_t offset, c
 static int read_at(int file, void *data, size_t bytes, uint64_t offset, const char *path)
 {
     for (char *at = data; bytes > 0;) {
+        errno = 0;
         ssize_t got = pread(file, at, bytes, (off_t)offset);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            return file_error("read", path);
+            return cannot_read(path);
         at += got;
         offset += (uint64_t)got;
         bytes -= (size_t)got;
@@ -103,16 +111,6 @@ static int write_sections(const char *partial, const epx_ranks_t *ranks, const e
     return code;
 }
 
-/* Renaming would put the checkpoint in the place of a device or a pipe, which others may be using. */
-static int refuse_special(const char *path)
-{
-    struct stat there;
-    if (stat(path, &there) != 0 || S_ISREG(there.st_mode))
-        return EPX_TRAIN_OK;
-    return epx_train_fail(EPX_TRAIN_FAILED,
-                          "the checkpoint %s would replace what is no plain file: give another path", path);
-}
-
 static int create_file(const char *partial, uint64_t bytes)
 {
     int file = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -166,7 +164,7 @@ int epx_checkpoint_save(const char *path, const epx_ranks_t *ranks, const epx_mo
     if (code == EPX_TRAIN_OK && !checksums)
         code = epx_train_fail(EPX_TRAIN_FAILED, "no memory for the checksums of a checkpoint");
     if (code == EPX_TRAIN_OK && ranks->rank == 0)
-        code = refuse_special(path);
+        code = epx_output_refuse_special(EPX_TRAIN_FAILED, "checkpoint", path);
     if (code == EPX_TRAIN_OK && ranks->rank == 0)
         code = create_file(partial, front.header->file_bytes);
     code = epx_train_agree(ranks->world, code);
@@ -204,7 +202,9 @@ static int read_front(int file, const char *path, epx_checkpoint_front_t *front_
     struct stat status;
     epx_checkpoint_header_t header;
     if (fstat(file, &status) != 0)
-        return file_error("read", path);
+        return cannot_read(path);
+    if (!S_ISREG(status.st_mode))
+        return refuse(path, "is no plain file");
     if ((size_t)status.st_size < sizeof header)
         return refuse(path, "is too short to be a checkpoint");
     int code = read_at(file, &header, sizeof header, 0, path);
@@ -316,11 +316,8 @@ int epx_checkpoint_restore(const char *path, const epx_ranks_t *ranks, epx_model
                            epx_optimizer_t *optimizer, epx_progress_t *progress, uint64_t *hash_p)
 {
     epx_checkpoint_front_t front = {0};
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    int code = file >= 0
-                   ? read_front(file, path, &front)
-                   : epx_train_fail(EPX_TRAIN_USAGE, "cannot read the checkpoint %s (%s): check the path",
-                                    path, strerror(errno));
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+    int code = file >= 0 ? read_front(file, path, &front) : cannot_read(path);
     if (code == EPX_TRAIN_OK)
         code = check_agreement(path, &front, model, progress);
     if (code == EPX_TRAIN_OK)

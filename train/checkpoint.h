@@ -30,7 +30,8 @@ typedef struct epx_ranks {
     int64_t group, replica; /* rank within its expert-parallel group, number of the group */
 } epx_ranks_t;
 
-/* Writes path.partial and renames it: another file of that name stays as it is until then. */
+/* Writes path.partial and renames it: another file of that name stays as it is until then.
+ * On an error all ranks have one, and the model can go on. */
 int epx_checkpoint_save(const char *path, const epx_ranks_t *ranks, const epx_model_t *model,
                         const epx_optimizer_t *optimizer, const epx_progress_t *progress, uint64_t *hash_p);
 

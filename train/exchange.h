@@ -44,6 +44,9 @@ typedef struct epx_exchange_ops {
                              epx_real_t *dx, epx_real_t *dweights);
     /* A training step ends: cuts the library's own records. Not collective. */
     int (*step)(epx_exchange_t *exchange);
+    /* What passed since the last step was no training step: the library's records leave it out. Not
+     * collective. */
+    int (*discard)(epx_exchange_t *exchange);
     /* Of the layer's last routing, this rank's share. */
     int (*stats)(epx_exchange_t *exchange, int64_t layer, epx_plan_stats_t *stats);
     /* Sums counts over all ranks of the job, replicas included. */

@@ -190,6 +190,7 @@ static const epx_exchange_ops_t dense_ops = {
     .combine_backward = dense_combine_backward,
     .dispatch_backward = dense_dispatch_backward,
     .step = dense_step,
+    .discard = dense_step,
     .stats = dense_stats,
     .sum = dense_sum,
     .info = dense_info,

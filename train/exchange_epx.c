@@ -91,6 +91,11 @@ static int through_step(epx_exchange_t *exchange)
     return epx_train_status(epx_step(self(exchange)->group));
 }
 
+static int through_discard(epx_exchange_t *exchange)
+{
+    return epx_train_status(epx_step_discard(self(exchange)->group));
+}
+
 static int through_stats(epx_exchange_t *exchange, int64_t layer, epx_plan_stats_t *stats)
 {
     *stats = (epx_plan_stats_t)EPX_PLAN_STATS_INIT;
@@ -133,6 +138,7 @@ static const epx_exchange_ops_t through_ops = {
     .combine_backward = through_combine_rows_backward,
     .dispatch_backward = through_dispatch_rows_backward,
     .step = through_step,
+    .discard = through_discard,
     .stats = through_stats,
     .sum = through_sum,
     .info = through_info,
@@ -180,19 +186,26 @@ static int learn(through_epx_t *through, const epx_group_config_t *config)
     return EPX_TRAIN_OK;
 }
 
+/* Settings that the library refuses are the user's, of the command line or the environment. */
+static int open_status(epx_status_t status)
+{
+    int code = epx_train_status(status);
+    return status == EPX_ERR_ARG ? EPX_TRAIN_USAGE : code;
+}
+
 /* Where each routing decides how many waves there are, nothing can be kept per wave, and the model dispatches
  * again in the backward pass; the group must have been opened for that. */
 static int open_group(through_epx_t *through, epx_comm_h comm, epx_group_config_t *config)
 {
     epx_group_info_t info = EPX_GROUP_INFO_INIT;
-    int code = epx_train_status(epx_group_open(comm, config, &through->group));
+    int code = open_status(epx_group_open(comm, config, &through->group));
     if (code == EPX_TRAIN_OK)
         code = epx_train_status(epx_group_info(through->group, &info));
     if (code != EPX_TRAIN_OK || info.waves != 0 || config->backward == EPX_BACKWARD_RECOMPUTE)
         return code;
     epx_group_close(&through->group);
     config->backward = EPX_BACKWARD_RECOMPUTE;
-    return epx_train_status(epx_group_open(comm, config, &through->group));
+    return open_status(epx_group_open(comm, config, &through->group));
 }
 
 int epx_exchange_epx(const epx_exchange_shape_t *shape, const epx_group_config_t *settings, int recompute,

@@ -213,6 +213,8 @@ int epx_trainer_check_gradients(epx_trainer_t *trainer, epx_gradient_check_t *ch
         compare(trainer, &oracle, &check);
         code = join(trainer, &check);
     }
+    if (code == EPX_TRAIN_OK)
+        code = trainer->exchange->ops->discard(trainer->exchange);
     destroy_oracle(&oracle);
     memset(trainer->model->gradient, 0,
            (size_t)trainer->model->params.count * sizeof *trainer->model->gradient);

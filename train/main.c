@@ -1,5 +1,6 @@
 /* epx-train: trains the reference model. SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 
 #include "math.h"
 #include "options.h"
+#include "output_file.h"
 #include "train.h"
 
 typedef struct job {
@@ -74,11 +76,11 @@ static void print_line(const job_t *job, const epx_metrics_t *m)
 static void print_start(const job_t *job, epx_trainer_t *trainer, const epx_metrics_t *m)
 {
     const epx_train_config_t *c = job->config;
+    int64_t ranks = c->ep * c->replicas;
     fprintf(job->talk,
-            "epx-train %s: preset %s, %lld ranks (%lld group%s of %lld), transport %s on fabric %s, products "
-            "by %s, "
-            "peak %.1f GFLOP/s%s, %.1f MB per rank\n",
-            epx_version(), c->preset, (long long)(c->ep * c->replicas), (long long)c->replicas,
+            "epx-train %s: preset %s, %lld rank%s (%lld group%s of %lld), transport %s on fabric %s, "
+            "products by %s, peak %.1f GFLOP/s%s, %.1f MB per rank\n",
+            epx_version(), c->preset, (long long)ranks, ranks == 1 ? "" : "s", (long long)c->replicas,
             c->replicas == 1 ? "" : "s", (long long)c->ep, m->transport, m->fabric, epx_math_gemm_name(),
             epx_trainer_peak(trainer) * 1e-9, c->peak_flops > 0 ? "" : " measured",
             (double)m->peak_bytes * 1e-6);
@@ -126,8 +128,22 @@ static int save(const job_t *job, epx_trainer_t *trainer, int64_t rank)
     return code;
 }
 
-/* Saves if it is time or someone asked; *stop_p: 1 if someone asked to stop. */
-static int heed(const job_t *job, epx_trainer_t *trainer, int64_t rank, int64_t done, int *stop_p)
+/* Says once why a save failed: of the ranks that failed by themselves the first speaks. */
+static int warn(epx_trainer_t *trainer, int64_t rank)
+{
+    int64_t mine = epx_train_followed() ? INT64_MIN : -rank, first = mine;
+    char why[1024];
+    snprintf(why, sizeof why, "%s", epx_train_error());
+    int code = epx_trainer_agree(trainer, &first);
+    if (code == EPX_TRAIN_OK && mine == first && mine != INT64_MIN)
+        fprintf(stderr, "epx-train: warning: %s; training goes on\n", why);
+    return code;
+}
+
+/* Saves if it is time or someone asked; *stop_p: 1 if someone asked to stop. A save that fails is counted in
+ * *unsaved_p while there is training left to do, which is worth more than the file. */
+static int heed(const job_t *job, epx_trainer_t *trainer, int64_t rank, int64_t done, int *stop_p,
+                int64_t *unsaved_p)
 {
     const epx_train_config_t *config = job->config;
     int64_t wanted = atomic_load(&request);
@@ -139,32 +155,61 @@ static int heed(const job_t *job, epx_trainer_t *trainer, int64_t rank, int64_t 
         atomic_compare_exchange_strong(&request, &met, 0);
     int due =
         wanted != 0 || done == config->steps || (config->save_every > 0 && done % config->save_every == 0);
+    int saved = EPX_TRAIN_OK;
     if (due && config->checkpoint)
-        code = save(job, trainer, rank);
+        saved = save(job, trainer, rank);
     *stop_p = wanted == SAVE_AND_STOP;
+    if (saved != EPX_TRAIN_OK && (*stop_p || done == config->steps))
+        return saved;
+    if (saved != EPX_TRAIN_OK) {
+        code = warn(trainer, rank);
+        ++*unsaved_p;
+    }
     if (code == EPX_TRAIN_OK && wanted != 0 && rank == 0)
         fprintf(stderr, "epx-train: asked by a signal after %lld steps: %s, %s\n", (long long)done,
-                config->checkpoint ? "checkpoint written"
-                                   : "nothing written because there is no --checkpoint FILE",
+                !config->checkpoint     ? "nothing written because there is no --checkpoint FILE"
+                : saved == EPX_TRAIN_OK ? "checkpoint written"
+                                        : "checkpoint not written",
                 *stop_p ? "stopped" : "going on");
     return code;
+}
+
+/* No step after this one could mend the parameters. The same on all ranks. */
+static int check_finite(const epx_metrics_t *m)
+{
+    int is_loss = !isfinite(m->loss);
+    if (!is_loss && isfinite(m->grad_norm))
+        return EPX_TRAIN_OK;
+    return epx_train_fail(EPX_TRAIN_FAILED,
+                          "the %s of step %lld is %s, so training stopped: try a smaller --lr, a longer "
+                          "--warmup or a smaller --clip, from a checkpoint of before",
+                          is_loss ? "loss" : "gradient's norm", (long long)m->step,
+                          isnan(is_loss ? m->loss : m->grad_norm) ? "not a number" : "infinite");
 }
 
 static int train(job_t *job, epx_trainer_t *trainer, int64_t rank)
 {
     const epx_train_config_t *config = job->config;
     int stop = 0, code = EPX_TRAIN_OK;
-    int64_t first = epx_trainer_steps_done(trainer);
+    int64_t first = epx_trainer_steps_done(trainer), unsaved = 0;
     for (int64_t step = first; code == EPX_TRAIN_OK && step < config->steps && !stop; step++) {
         epx_metrics_t metrics;
         code = epx_trainer_step(trainer, &metrics);
-        if (code == EPX_TRAIN_OK)
+        int finite = code == EPX_TRAIN_OK ? check_finite(&metrics) : EPX_TRAIN_OK;
+        if (code == EPX_TRAIN_OK && finite == EPX_TRAIN_OK)
             code = evaluate(job, trainer, rank, &metrics);
         if (code == EPX_TRAIN_OK && rank == 0)
             report_step(job, trainer, &metrics, step == first);
         if (code == EPX_TRAIN_OK)
-            code = heed(job, trainer, rank, step + 1, &stop);
+            code = finite;
+        if (code == EPX_TRAIN_OK)
+            code = heed(job, trainer, rank, step + 1, &stop, &unsaved);
     }
+    if (code == EPX_TRAIN_OK && unsaved > 0)
+        code = epx_train_fail(EPX_TRAIN_FAILED,
+                              "%lld checkpoint%s could not be written: see the warning%s, and check folder, "
+                              "space and rights",
+                              (long long)unsaved, unsaved == 1 ? "" : "s", unsaved == 1 ? "" : "s");
     return code;
 }
 
@@ -204,6 +249,8 @@ static int print_help(void)
 
 static int complain(int code)
 {
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
     fprintf(stderr, "epx-train: %s\n", epx_train_error());
     return code;
 }
@@ -211,6 +258,9 @@ static int complain(int code)
 static int run_job(const epx_train_config_t *config)
 {
     job_t job = {.config = config, .talk = config->json ? stderr : stdout};
+    if ((config->checkpoint && epx_output_check("checkpoint", config->checkpoint) != EPX_TRAIN_OK) ||
+        (config->record_routing && epx_output_check("routing", config->record_routing) != EPX_TRAIN_OK))
+        return complain(EPX_TRAIN_USAGE);
     if (config->metrics && !(job.metrics = fopen(config->metrics, "w"))) {
         epx_train_fail(EPX_TRAIN_USAGE, "cannot write the metrics %s (%s): give another file",
                        config->metrics, strerror(errno));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "fail.h"
@@ -245,6 +246,11 @@ static int read_all(const char *path, void **memory_p, size_t *bytes_p)
     if (!stream)
         return epx_train_fail(EPX_TRAIN_USAGE, "cannot read the routing %s (%s): check the path", path,
                               strerror(errno));
+    struct stat status;
+    if (fstat(fileno(stream), &status) != 0 || !S_ISREG(status.st_mode)) {
+        fclose(stream);
+        return usage(path, "is no plain file");
+    }
     char *memory = NULL;
     long bytes = fseek(stream, 0, SEEK_END) == 0 ? ftell(stream) : -1;
     if (bytes >= 0 && fseek(stream, 0, SEEK_SET) == 0)
@@ -357,6 +363,11 @@ int epx_routing_writer_close(epx_routing_writer_t **writer_p)
     *writer_p = NULL;
     if (!writer)
         return EPX_TRAIN_OK;
+    if (writer->header.steps == 0) { /* nobody could read it */
+        unlink(writer->partial);
+        free_writer(writer);
+        return EPX_TRAIN_OK;
+    }
     writer->header.checksum = header_checksum(&writer->header);
     int whole = fseek(writer->stream, 0, SEEK_SET) == 0 &&
                 fwrite(&writer->header, sizeof writer->header, 1, writer->stream) == 1 &&

@@ -51,7 +51,7 @@ int epx_routing_writer_open(const char *path, const epx_routing_shape_t *shape,
 /* Adds one step. record: [epx_routing_record_bytes], read before it returns. */
 int epx_routing_writer_add(epx_routing_writer_t *writer, const void *record);
 
-/* Completes the file; clears the handle. */
+/* Completes the file, or leaves what was there where no step was added; clears the handle. */
 int epx_routing_writer_close(epx_routing_writer_t **writer_p);
 
 #endif

@@ -64,7 +64,8 @@ int epx_trainer_routing_digest(epx_trainer_t *trainer, uint64_t *digest_p);
 /* The largest of all ranks' values; for agreeing on signals. Collective. */
 int epx_trainer_agree(epx_trainer_t *trainer, int64_t *value);
 
-/* Checkpoints, see checkpoint.h. hash_p: 64 bits over the whole file. Collective. */
+/* Checkpoints, see checkpoint.h. hash_p: 64 bits over the whole file. After a failed save, and only that, the
+ * trainer can go on. Collective. */
 int epx_trainer_save(epx_trainer_t *trainer, const char *path, uint64_t *hash_p);
 int epx_trainer_restore(epx_trainer_t *trainer, const char *path, uint64_t *hash_p);
 

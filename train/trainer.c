@@ -275,6 +275,8 @@ int epx_trainer_evaluate(epx_trainer_t *trainer, double *loss_p)
             epx_train_status(epx_comm_allreduce(trainer->ranks.world, &sum, 1, EPX_NUMBER_DOUBLE, EPX_SUM));
     if (code == EPX_TRAIN_OK)
         *loss_p = sum / (double)(count * sequence);
+    if (code == EPX_TRAIN_OK)
+        code = trainer->exchange->ops->discard(trainer->exchange);
     return give_up(trainer, code);
 }
 

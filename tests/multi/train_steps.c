@@ -148,7 +148,7 @@ Test(train_steps, routing_of_another_shape_is_refused)
 Test(train_steps, what_cannot_be_opened_is_named)
 {
     run_t run = run_small("no_such_transport", 2, 1, 2);
-    cr_expect_eq(run_go(&run), EPX_TRAIN_FAILED);
+    cr_expect_eq(run_go(&run), EPX_TRAIN_USAGE);
     cr_expect(strstr(epx_train_error(), "no_such_transport"), "%s", epx_train_error());
     run = run_small("ragged", 2, 1, 2);
     run.config.data = "/no/such/text";
