@@ -34,11 +34,14 @@ TOOL_MAINS := $(wildcard bench/*/main.c tools/*/main.c)
 TOOL_SRCS := $(call pick,$(wildcard $(TOOL_MAINS:main.c=*.c)))
 MAINS := $(wildcard train/main.c) $(TOOL_MAINS)
 
-SUITES ?= $(filter-out support plugins,$(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/*.c)))))
+SUITES ?= $(filter-out support plugins gpu,$(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/*.c)))))
 SUPPORT_SRCS := $(wildcard tests/support/*.c)
 suite_srcs = $(call pick,$(wildcard tests/$1/*.c))
 TEST_SRCS := $(SUPPORT_SRCS) $(foreach s,$(SUITES),$(call suite_srcs,$s))
 SHELL_TESTS := $(foreach s,$(SUITES),$(wildcard tests/$s/test_*.sh))
 
-C_SRCS := $(filter %.c,$(sort $(LIB_SRCS) $(TRAIN_SRCS) $(COMMON_SRCS) $(TOOL_SRCS) \
+# Tests of the GPU run where there may be no Criterion: a program of their own, with what they need of the support.
+GPU_SRCS := $(if $(filter cuda,$(FEATURES_ON)),$(wildcard tests/gpu/*.c) tests/support/number.c)
+
+C_SRCS := $(filter %.c,$(sort $(LIB_SRCS) $(TRAIN_SRCS) $(COMMON_SRCS) $(TOOL_SRCS) $(GPU_SRCS) \
 	$(if $(filter criterion,$(FEATURES_ON)),$(TEST_SRCS))))

@@ -70,5 +70,14 @@ bench: ## print speed and memory on this machine
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all
 	$(Q)BIN='$(BUILD)/bin' bench/run.sh
 
+GPU_TESTS := $(BUILD)/tests/gpu
+$(GPU_TESTS): $(call objects,$(GPU_SRCS)) $(STATIC) $(FLAGS_KEY)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LINK_FLAGS) -o $@ $(filter %.o %.a,$^) $(LINK_LIBS)
+
+# GPU_RUN: what the tests are run by, compute-sanitizer for example.
+GPU_RUN ?=
 check-gpu: ## run the tests that need a GPU
-	@echo 'check-gpu: this version has no GPU code yet, so there is nothing to check' >&2; exit 2
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(GPU_TESTS)
+	$(Q)$(GPU_RUN) $(GPU_TESTS) $(TEST_ARGS)

@@ -1,0 +1,158 @@
+/* push and gather, bytes by bytes. SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "gpu/check.h"
+#include "kernels/cuda/table.h"
+#include "kernels/host/table.h"
+
+enum { PEERS = 3 };
+
+/* A number of bytes: small ones, aligned ones, and any. */
+static int64_t some_bytes(dice_t *dice)
+{
+    static const int64_t usual[] = {4, 8, 12, 16, 64, 80, 128, 200, 2048, 14336};
+    int64_t kind = dice_range(dice, 0, 2);
+    return kind == 0   ? usual[dice_range(dice, 0, 9)]
+           : kind == 1 ? 16 * dice_range(dice, 1, 300)
+                       : dice_range(dice, 1, 3000);
+}
+
+typedef struct push_case {
+    twin_t source, index, runs, peers, target[PEERS];
+    epx_k_push_t args;
+    int64_t sources;
+} push_case_t;
+
+static epx_k_push_t push_args(const push_case_t *c, int device)
+{
+    epx_k_push_t args = c->args;
+    args.dst = side_of(&c->peers, device);
+    args.index = side_or_null(&c->index, device);
+    args.runs = side_of(&c->runs, device);
+    for (int32_t p = 0; p < args.parts; p++)
+        if (args.part[p].kind != EPX_PART_ORIGIN)
+            args.part[p].src = (char *)side_of(&c->source, device) + (int64_t)(intptr_t)args.part[p].src;
+    return args;
+}
+
+/* Parts, whose rows lie behind each other at the target; returns the bytes of a peer's target. */
+static int64_t make_parts(push_case_t *c, dice_t *dice, int64_t rows)
+{
+    int64_t end = 0;
+    c->args.parts = (int32_t)dice_range(dice, 1, 4);
+    for (int32_t p = 0; p < c->args.parts; p++) {
+        epx_part_t *part = &c->args.part[p];
+        int64_t slack = dice_range(dice, 0, 3) == 0 ? dice_range(dice, 0, 40) : 0;
+        int64_t kind = dice_range(dice, 0, 5);
+        part->kind = kind == 0 ? EPX_PART_ORIGIN : kind == 1 ? EPX_PART_CHECKSUM : EPX_PART_COPY;
+        part->bytes = some_bytes(dice);
+        part->src_stride = part->bytes + slack;
+        part->divide = c->index.bytes > 0 ? (int32_t)dice_range(dice, 1, 4) : 1;
+        part->src = (void *)(intptr_t)(dice_range(dice, 0, 3) == 0 ? dice_range(dice, 0, 20) : 0);
+        int64_t wide = part->kind == EPX_PART_COPY ? part->bytes : part->kind == EPX_PART_ORIGIN ? 12 : 4;
+        part->dst_stride = wide + (part->kind == EPX_PART_COPY ? slack : 0);
+        part->dst_offset = (end + 15) / 16 * 16 + (part->kind == EPX_PART_COPY && slack % 2 ? 1 : 0);
+        end = part->dst_offset + rows * part->dst_stride;
+    }
+    return end;
+}
+
+static void make_runs(push_case_t *c, dice_t *dice, int64_t rows)
+{
+    int64_t first = 0, row[PEERS] = {0};
+    int32_t runs = c->args.run_count;
+    epx_run_t *run = (epx_run_t *)(void *)c->runs.host;
+    for (int32_t i = 0; i < runs; i++) {
+        int64_t left = rows - first,
+                n = dice_range(dice, 0, 2) == 0 ? 0 : dice_range(dice, 0, 2 * rows / runs + 1);
+        n = n < left ? n : left;
+        int32_t peer = (int32_t)dice_range(dice, 0, PEERS - 1);
+        run[i] = (epx_run_t){.first = first, .row = row[peer], .peer = peer, .rows = (int32_t)n};
+        first += n;
+        row[peer] += n;
+    }
+}
+
+static void push(void)
+{
+    for (dice_t dice; gpu_round(&dice, 120);) {
+        push_case_t c = {.args = {.rank = 5, .columns = (int32_t)dice_range(&dice, 1, 9)}};
+        int64_t rows = gpu_small() ? dice_range(&dice, 1, 60) : dice_range(&dice, 1, 900), source_bytes = 0;
+        c.args.run_count = (int32_t)(dice_range(&dice, 0, 7) == 0 ? dice_range(&dice, 1000, 3000)
+                                                                  : dice_range(&dice, 1, 40));
+        c.sources = dice_range(&dice, 1, 2 * rows);
+        if (dice_range(&dice, 0, 3) > 0)
+            c.index = twin_make((size_t)rows * 4);
+        else
+            c.sources = rows;
+        int64_t target_bytes = make_parts(&c, &dice, rows);
+        for (int32_t p = 0; p < c.args.parts; p++)
+            if (c.args.part[p].src_stride * c.sources + 32 > source_bytes)
+                source_bytes = c.args.part[p].src_stride * c.sources + 32;
+        c.source = twin_make((size_t)source_bytes);
+        c.runs = twin_make((size_t)c.args.run_count * sizeof(epx_run_t));
+        c.peers = twin_make(PEERS * sizeof(void *));
+        make_runs(&c, &dice, rows);
+        for (int64_t i = 0; i < source_bytes; i++)
+            c.source.host[i] = (unsigned char)(i * 7 + i / 251);
+        for (int64_t i = 0; i < rows && c.index.bytes > 0; i++)
+            ((int32_t *)(void *)c.index.host)[i] =
+                dice_range(&dice, 0, 9) == 0 ? -1 : (int32_t)dice_range(&dice, 0, c.sources - 1);
+        void *device_peers[PEERS];
+        for (int i = 0; i < PEERS; i++) {
+            c.target[i] = twin_make((size_t)target_bytes);
+            ((void **)(void *)c.peers.host)[i] = c.target[i].device;
+            device_peers[i] = c.target[i].host;
+            twin_send(&c.target[i]);
+        }
+        twin_send(&c.source), twin_send(&c.index), twin_send(&c.runs), twin_send(&c.peers);
+        memcpy(c.peers.host, device_peers, sizeof(device_peers)); /* the host's side has the host's targets */
+        epx_k_push_t host = push_args(&c, 0), device = push_args(&c, 1);
+        CHECK(epx_host_push(&host, NULL) == EPX_OK, "host");
+        CHECK(epx_cuda_push(&device, NULL) == EPX_OK, "%s", epx_last_error());
+        for (int i = 0; i < PEERS; i++)
+            twin_same(&c.target[i], "target");
+    }
+}
+
+static void gather(void)
+{
+    for (dice_t dice; gpu_round(&dice, 100);) {
+        int32_t experts = (int32_t)(dice_range(&dice, 0, 9) == 0 ? dice_range(&dice, 2000, 5000)
+                                                                 : dice_range(&dice, 1, 70));
+        int64_t bytes = some_bytes(&dice), rows = 0, sources = dice_range(&dice, 1, 400);
+        int64_t slack = dice_range(&dice, 0, 2) == 0 ? dice_range(&dice, 0, 40) : 0,
+                offset = dice_range(&dice, 0, 3) == 0;
+        int64_t most = (gpu_small() ? 100 : 3000) / experts + 1;
+        int with_index = dice_range(&dice, 0, 3) != 0;
+        twin_t start = twin_make((size_t)experts * 8), count = twin_make((size_t)experts * 8);
+        for (int32_t e = 0; e < experts; e++) {
+            ((int64_t *)(void *)start.host)[e] = rows += dice_range(&dice, 0, 2);
+            rows += ((int64_t *)(void *)count.host)[e] =
+                dice_range(&dice, 0, 3) == 0 ? 0 : dice_range(&dice, 0, most);
+        }
+        sources = with_index ? sources : rows + 1;
+        twin_t index = twin_make(with_index ? (size_t)rows * 4 + 4 : 0);
+        for (int64_t g = 0; g < rows && with_index; g++)
+            ((int32_t *)(void *)index.host)[g] = (int32_t)dice_range(&dice, 0, sources - 1);
+        twin_t source = twin_make((size_t)(sources * (bytes + slack)) + 16),
+               target = twin_make((size_t)(rows * (bytes + slack)) + 16);
+        for (size_t i = 0; i < source.bytes; i++)
+            source.host[i] = (unsigned char)(i * 7 + i / 251);
+        twin_send(&start), twin_send(&count), twin_send(&index), twin_send(&source), twin_send(&target);
+        for (int device = 0; device <= 1; device++) {
+            epx_k_gather_t args = {.rows = {side_of(&start, device), side_of(&count, device), experts},
+                                   .index = side_or_null(&index, device),
+                                   .src = (char *)side_of(&source, device) + offset,
+                                   .dst = (char *)side_of(&target, device) + offset,
+                                   .src_stride = bytes + slack,
+                                   .dst_stride = bytes + slack,
+                                   .bytes = bytes};
+            CHECK((device ? epx_cuda_gather : epx_host_gather)(&args, NULL) == EPX_OK, "%s",
+                  epx_last_error());
+        }
+        twin_same(&target, "target");
+    }
+}
+
+const gpu_test_t gpu_move_tests[] = {{"push", push}, {"gather", gather}, {NULL, NULL}};
