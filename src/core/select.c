@@ -116,21 +116,22 @@ static epx_status_t judge_transport(const judging_t *judging, const epx_transpor
     return EPX_OK;
 }
 
-/* The name may come from the environment or from the program; the text serves both. */
-static epx_status_t unknown_transport(const char *wanted)
+static epx_status_t unknown_transport(const epx_group_config_t *config, const char *wanted)
 {
     char names[128];
     const char *words[16] = {"auto"};
     int32_t count = 1;
+    epx_setting_t setting;
+    epx_config_texts_t texts;
     for (int32_t i = 0; i < epx_registry_count() && count < 16; i++)
         words[count++] = epx_registry_at(i)->name;
     epx_registry_names(names, sizeof(names));
+    epx_config_resolve_row(epx_config_row(0), config, NULL, &setting, &texts);
     const char *nearest = epx_nearest(wanted, words, count);
-    return epx_fail(
-        EPX_ERR_ARG,
-        "transport %s (EPX_TRANSPORT, or the program) is not one of: auto, %s, or a path to a plug-in%s%s%s",
-        wanted, names, nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "",
-        nearest != NULL ? "\"?)" : "");
+    return epx_fail(EPX_ERR_ARG, "%s=%s is not one of: auto, %s, or a path to a plug-in%s%s%s",
+                    setting.set_by != NULL ? setting.set_by : "transport", wanted, names,
+                    nearest != NULL ? " (did you mean \"" : "", nearest != NULL ? nearest : "",
+                    nearest != NULL ? "\"?)" : "");
 }
 
 static epx_status_t choose_transport(const judging_t *judging, const char *wanted, reasons_t *reasons,
@@ -147,7 +148,7 @@ static epx_status_t choose_transport(const judging_t *judging, const char *wante
     } else if (!is_auto(wanted)) {
         named = epx_registry_find(wanted);
         if (named == NULL)
-            return unknown_transport(wanted);
+            return unknown_transport(judging->config, wanted);
     }
     reasons->used = 0;
     for (int32_t i = 0; i <= count; i++) {
