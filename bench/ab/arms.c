@@ -115,16 +115,21 @@ static int no_room(int32_t count, char *problem, size_t bytes)
     return -1;
 }
 
+/* What an arm is called: as written, of a plug-in's path the last part. */
+static const char *short_name(const char *text)
+{
+    size_t transport = strcspn(text, ":"), last = 0;
+    for (size_t i = 0; i < transport; i++)
+        last = text[i] == '/' ? i + 1 : last;
+    return text + last;
+}
+
 static int read_arm(const char *text, epx_ab_arm_t *arms, int32_t *count_p, char *problem, size_t bytes)
 {
-    char word[2 * EPX_AB_NAME], *rest = word;
+    char word[EPX_AB_PATH], *rest = word;
     epx_ab_arm_t *arm = &arms[*count_p];
     if (no_room(*count_p, problem, bytes))
         return -1;
-    if (strlen(text) >= EPX_AB_NAME) {
-        snprintf(problem, bytes, "the arm '%.40s...' is too long: keep it below %d bytes", text, EPX_AB_NAME);
-        return -1;
-    }
     epx_group_config_t none = EPX_GROUP_CONFIG_INIT;
     *arm = (epx_ab_arm_t){.config = none};
     snprintf(word, sizeof word, "%s", text);
@@ -137,17 +142,22 @@ static int read_arm(const char *text, epx_ab_arm_t *arms, int32_t *count_p, char
     for (char *setting = strsep(&rest, ":"); setting != NULL; setting = strsep(&rest, ":"))
         if (read_setting(arm, setting, problem, bytes) != 0)
             return -1;
-    name_arm(arms, (*count_p)++, text);
+    name_arm(arms, (*count_p)++, short_name(text));
     return 0;
 }
 
 int epx_ab_read_arms(const char *text, epx_ab_arm_t *arms, int32_t *count_p, char *problem,
                      size_t problem_bytes)
 {
-    char word[256];
+    char word[EPX_AB_PATH];
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",");
-        snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word - 1), at);
+        if (length >= sizeof word) {
+            snprintf(problem, problem_bytes, "the arm '%.40s...' is too long: keep it below %d bytes", at,
+                     EPX_AB_PATH);
+            return -1;
+        }
+        snprintf(word, sizeof word, "%.*s", (int)length, at);
         if (read_arm(word, arms, count_p, problem, problem_bytes) != 0)
             return -1;
         at += length;

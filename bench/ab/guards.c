@@ -217,7 +217,7 @@ static void check_bytes(epx_ab_result_t *result)
             epx_ab_find(arm, EPX_AB_GUARD_BYTES, EPX_AB_VOID,
                         "run %d: %" PRId64 " bytes were sent to other ranks and %" PRId64 " received",
                         run->order + 1, sent, received);
-        else
+        else if (run->part == EPX_AB_PLAIN)
             epx_ab_find(arm, EPX_AB_GUARD_BYTES, EPX_AB_PASSED, "%.3g MB sent and received per step",
                         1e-6 * (double)sent / run->steps);
     }
@@ -233,7 +233,8 @@ static void check_fallback(epx_ab_result_t *result)
         double share = 0;
         if (run->group_bytes >= 0 && run->plan_bytes > 0)
             share = fabs(1 - (double)run->group_bytes / (double)run->plan_bytes);
-        if (arm->transport[0] != '\0' && strcmp(arm->transport, run->transport) != 0)
+        if (arm->transport[0] != '\0' && strchr(arm->transport, '/') == NULL &&
+            strcmp(arm->transport, run->transport) != 0)
             epx_ab_find(arm, EPX_AB_GUARD_FALLBACK, EPX_AB_VOID, "run %d: %s was asked for, %s ran",
                         run->order + 1, arm->transport, run->transport);
         else if (strcmp(run->transport, "mixed") == 0 || strcmp(run->fabric, "mixed") == 0)

@@ -246,18 +246,13 @@ void epx_ab_put_adjusted(const epx_ab_result_t *result, FILE *out)
                     "<th>arm</th><th class=\"l\">for</th><th class=\"l\">capacity</th></tr>\n");
     for (int32_t a = 0; a < result->arms; a++) {
         for (int i = 0; i < 2; i++) {
-            const epx_ab_adjusted_t *to = i == 0 ? &result->arm[a].equal_drops : &result->arm[a].equal_memory;
+            char text[EPX_AB_TEXT];
+            epx_ab_say_adjusted(result, a, i == 0 ? EPX_AB_EQUAL_DROPS : EPX_AB_EQUAL_MEMORY, text,
+                                sizeof text);
             epx_ab_put(out, "<tr>");
             epx_ab_put_name(result, a, out);
             fprintf(out, "<td class=\"l\">%s</td><td class=\"l wrap\">", titles[i]);
-            if (to->made && to->sender_factor > 0)
-                epx_ab_put_text(out, "%.2f times its own: capacity factor %.3f, sender factor %.3f",
-                                to->scale, to->capacity_factor, to->sender_factor);
-            else if (to->made)
-                epx_ab_put_text(out, "%.2f times its own: capacity factor %.3f", to->scale,
-                                to->capacity_factor);
-            else
-                epx_ab_put_text(out, "as it is: %s", to->why);
+            epx_ab_put_text(out, "%s", text);
             epx_ab_put(out, "</td></tr>\n");
         }
     }

@@ -22,6 +22,11 @@ void epx_ab_scope_lines(const epx_ab_result_t *result, epx_ab_line_fn line, void
 /* Why the arm's rules drop what they drop, in one sentence with numbers; "" where that is not known. */
 void epx_ab_drop_reason(const epx_ab_result_t *result, int32_t arm, char *text, size_t bytes);
 
+/* The capacity at which an arm has equal drops or equal memory, and what it drops and takes there. 0: it was
+ * not adjusted, and why. */
+int epx_ab_say_adjusted(const epx_ab_result_t *result, int32_t arm, epx_ab_part_t part, char *text,
+                        size_t bytes);
+
 /* The arm's worst finding on a guard over all arms: VOID before PASSED before UNCHECKED. */
 epx_ab_state_t epx_ab_guard_state(const epx_ab_result_t *result, epx_ab_guard_t guard);
 

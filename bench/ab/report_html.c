@@ -156,12 +156,13 @@ static void open_plot(const epx_ab_result_t *result, FILE *out, const char *titl
 
 static epx_ab_quantity_t speed_quantity(const epx_ab_result_t *result)
 {
-    static const epx_ab_quantity_t order[] = {EPX_AB_MFU_EXECUTED, EPX_AB_MFU, EPX_AB_STEP_TIME};
-    for (int i = 0; i < 3; i++)
-        for (int32_t v = 0; v < result->verdicts; v++)
-            if (result->verdict[v].quantity == order[i] && result->verdict[v].given)
-                return order[i];
-    return EPX_AB_QUANTITIES;
+    for (int32_t i = 0; i < result->verdicts; i += EPX_AB_QUANTITIES) {
+        const epx_ab_verdict_t *speed =
+            epx_ab_speed_verdict(result, result->verdict[i].a, result->verdict[i].b);
+        if (speed != NULL)
+            return speed->quantity;
+    }
+    return EPX_AB_MFU_EXECUTED;
 }
 
 static void put_pairs(const epx_ab_result_t *result, epx_ab_quantity_t quantity, FILE *out)
@@ -217,6 +218,21 @@ static void put_plots(const epx_ab_result_t *result, FILE *out)
 
 /* ---- page ------------------------------------------------------------------------------------------------------------ */
 
+/* Why arms are void, before anything else. */
+static void put_void_reasons(const epx_ab_result_t *result, FILE *out)
+{
+    for (int32_t a = 0; a < result->arms; a++) {
+        char text[EPX_AB_TEXT + 64];
+        if (!epx_ab_say_void(result, a, text, sizeof text))
+            continue;
+        epx_ab_put(out, "<p><b>");
+        epx_ab_put_text(out, "%s", result->arm[a].name);
+        epx_ab_put(out, "</b> is void: ");
+        epx_ab_put_text(out, "%s", text);
+        epx_ab_put(out, "</p>\n");
+    }
+}
+
 static void put_head(const epx_ab_result_t *result, FILE *out)
 {
     const epx_ab_scope_t *s = &result->scope;
@@ -247,6 +263,7 @@ static void put_head(const epx_ab_result_t *result, FILE *out)
                         s->checkpoint_hash, s->checkpoint_step, s->regime, s->ranks, s->machine.cores,
                         s->virtual_ep > 0 ? s->virtual_ep : s->ep);
     epx_ab_put(out, "</p>\n");
+    put_void_reasons(result, out);
 }
 
 int epx_ab_write_html(const epx_ab_result_t *result, const char *path)

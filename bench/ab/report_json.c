@@ -92,32 +92,14 @@ static void write_adjusted(epx_json_t *json, const char *key, const epx_ab_resul
         epx_json_close(json);
         return;
     }
-    epx_ab_counts_t count = {.valid = 0};
-    int64_t peak = -1;
-    for (int32_t i = 0; i < result->runs; i++) {
-        const epx_ab_run_t *run = &result->run[i];
-        if (run->arm != a || run->part != part || run->void_why[0] != '\0')
-            continue;
-        epx_ab_counts_t more = epx_ab_run_counts(run);
-        epx_ab_add_counts(&count, &more);
-        peak = epx_ab_run_peak(run) > peak ? epx_ab_run_peak(run) : peak;
-    }
+    int64_t peak;
+    epx_ab_counts_t count = epx_ab_part_counts(result, a, part, &peak);
     epx_json_real(json, "scale", adjusted->scale);
     epx_json_real(json, "capacity_factor", adjusted->capacity_factor);
     epx_json_real(json, "sender_factor", adjusted->sender_factor > 0 ? adjusted->sender_factor : NAN);
     epx_json_real(json, "drop_fraction", epx_ab_drop_fraction(&count));
     write_known(json, "peak_bytes", peak);
     epx_json_close(json);
-}
-
-static const char *transport_of(const epx_ab_result_t *result, int32_t a)
-{
-    if (result->arm[a].transport[0] != '\0')
-        return result->arm[a].transport;
-    for (int32_t i = 0; i < result->runs; i++)
-        if (result->run[i].arm == a && result->run[i].transport[0] != '\0')
-            return result->run[i].transport;
-    return NULL;
 }
 
 static void write_bystander(epx_json_t *json, const char *key, const epx_ab_arm_t *arm, int which, double ms)
@@ -135,7 +117,7 @@ static void write_arm(epx_json_t *json, const epx_ab_result_t *result, int32_t a
     char reason[EPX_AB_TEXT];
     epx_json_object(json, NULL);
     epx_json_text(json, "name", arm->name);
-    epx_json_text(json, "transport", transport_of(result, a));
+    epx_json_text(json, "transport", epx_ab_transport_of(result, a));
     epx_json_text(json, "command", arm->command);
     epx_json_text(json, "folder", arm->folder);
     epx_json_real(json, "mfu", arm->mfu.mean);

@@ -181,6 +181,22 @@ static void print_rules(const epx_ab_result_t *result, const pen_t *pen)
     }
 }
 
+static void print_adjusted(const epx_ab_result_t *result, const pen_t *pen)
+{
+    static const epx_ab_part_t parts[] = {EPX_AB_EQUAL_DROPS, EPX_AB_EQUAL_MEMORY};
+    static const char *const names[] = {"equal drops", "equal memory"};
+    for (int i = 0; i < 2; i++) {
+        for (int32_t a = 0; a < result->arms; a++) {
+            char text[EPX_AB_TEXT], line[EPX_AB_TEXT + EPX_AB_NAME + 32];
+            if (!epx_ab_say_adjusted(result, a, parts[i], text, sizeof text))
+                continue;
+            snprintf(line, sizeof line, "at %s %s has %s", names[i], result->arm[a].name, text);
+            fputs("  ", pen->out);
+            epx_print_wrapped(pen->out, line, 2, 4, WIDTH);
+        }
+    }
+}
+
 /* ---- guards, scope --------------------------------------------------------------------------------------------------- */
 
 static void print_guards(const epx_ab_result_t *result, const pen_t *pen)
@@ -232,9 +248,17 @@ void epx_ab_print(const epx_ab_result_t *result, FILE *out, int colours)
     snprintf(first, sizeof first, "%.*s", (int)word, headline);
     put_word(&pen, first, 0);
     fprintf(out, "%s\n%s\n", headline + word, subtitle);
+    for (int32_t a = 0; a < result->arms; a++) {
+        char why[EPX_AB_TEXT + 64], line[EPX_AB_TEXT + EPX_AB_NAME + 80];
+        if (!epx_ab_say_void(result, a, why, sizeof why))
+            continue;
+        snprintf(line, sizeof line, "%s is void: %s", result->arm[a].name, why);
+        epx_print_wrapped(out, line, 0, 2, WIDTH);
+    }
     print_verdicts(result, &pen);
     print_arms(result, &pen);
     print_rules(result, &pen);
+    print_adjusted(result, &pen);
     print_guards(result, &pen);
     put_title(&pen, "scope");
     epx_ab_scope_lines(result, print_scope_line, &pen);

@@ -221,6 +221,35 @@ epx_ab_counts_t epx_ab_run_counts(const epx_ab_run_t *run)
     return sum;
 }
 
+epx_ab_counts_t epx_ab_part_counts(const epx_ab_result_t *result, int32_t arm, epx_ab_part_t part,
+                                   int64_t *peak_p)
+{
+    epx_ab_counts_t sum = {0};
+    int32_t runs = 0;
+    *peak_p = -1;
+    for (int32_t i = 0; i < result->runs; i++) {
+        const epx_ab_run_t *run = &result->run[i];
+        if (run->arm != arm || run->part != part || run->void_why[0] != '\0')
+            continue;
+        epx_ab_counts_t counts = epx_ab_run_counts(run);
+        int64_t peak = epx_ab_run_peak(run);
+        epx_ab_add_counts(&sum, &counts);
+        *peak_p = peak > *peak_p ? peak : *peak_p;
+        runs++;
+    }
+    if (runs == 0)
+        sum.valid = -1;
+    return sum;
+}
+
+const char *epx_ab_transport_of(const epx_ab_result_t *result, int32_t arm)
+{
+    for (int32_t i = 0; i < result->runs; i++)
+        if (result->run[i].arm == arm && result->run[i].transport[0] != '\0')
+            return result->run[i].transport;
+    return result->arm[arm].transport[0] != '\0' ? result->arm[arm].transport : NULL;
+}
+
 double epx_ab_drop_fraction(const epx_ab_counts_t *count)
 {
     if (count->valid < 0)

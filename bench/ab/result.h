@@ -14,7 +14,7 @@
 
 #include "bench/ab/statistics.h"
 
-enum { EPX_AB_ARMS = 8, EPX_AB_NAME = 64, EPX_AB_TEXT = 400, EPX_AB_WAVES = 8 };
+enum { EPX_AB_ARMS = 8, EPX_AB_NAME = 64, EPX_AB_TEXT = 400, EPX_AB_WAVES = 8, EPX_AB_PATH = 512 };
 
 /* ---- runs --------------------------------------------------------------------------------------------------------- */
 
@@ -133,7 +133,7 @@ typedef struct epx_ab_gradients {
 
 typedef struct epx_ab_arm {
     char name[EPX_AB_NAME];             /* as the user wrote it: "pooled_wave:waves=4" */
-    char transport[EPX_AB_NAME];        /* asked for; "" for an external arm until its runs tell */
+    char transport[EPX_AB_PATH];        /* asked for; "" for an external arm until its runs tell */
     epx_group_config_t config;          /* of an arm of this process */
     const char *command, *folder;       /* external, --compare; or NULL */
     epx_ab_gradients_t gradients;       /* of the twin */
@@ -267,6 +267,13 @@ double epx_ab_run_number(const epx_ab_run_t *run, epx_ab_number_t number);
 int64_t epx_ab_run_peak(const epx_ab_run_t *run);           /* largest; -1 */
 epx_ab_counts_t epx_ab_run_counts(const epx_ab_run_t *run); /* sums; valid -1 */
 void epx_ab_add_counts(epx_ab_counts_t *sum, const epx_ab_counts_t *more);
+
+/* Sums over the runs of an arm of one part that count, and their largest peak (-1). */
+epx_ab_counts_t epx_ab_part_counts(const epx_ab_result_t *result, int32_t arm, epx_ab_part_t part,
+                                   int64_t *peak_p);
+
+/* The transport that ran, else the one asked for; NULL where neither is known. */
+const char *epx_ab_transport_of(const epx_ab_result_t *result, int32_t arm);
 
 /* Dropped by gates (not by chance) over valid; NaN where not known. */
 double epx_ab_drop_fraction(const epx_ab_counts_t *count);

@@ -192,8 +192,8 @@ static void pooled_reason(const epx_ab_arm_t *arm, char *text, size_t bytes)
     for (int32_t w = 0; w <= last && at < sizeof waves - 16; w++)
         at += (size_t)snprintf(waves + at, sizeof waves - at, "%s%.2f%%", w ? ", " : "",
                                percent(ruled->by_wave[w], ruled->count.valid));
-    int crowded = 2 * ruled->by_wave[0] > ruled->count.dropped_receiver &&
-                  last > 0; /* most of it in one of the waves */
+    /* Wave 0 has half more than its share. */
+    int crowded = 2 * (last + 1) * ruled->by_wave[0] > 3 * ruled->count.dropped_receiver;
     snprintf(text, bytes,
              "slots are fixed and nothing is exchanged first: %.2f%% find no slot towards their destination "
              "(sender "
@@ -223,6 +223,26 @@ void epx_ab_drop_reason(const epx_ab_result_t *result, int32_t a, char *text, si
                  strcmp(arm->transport, "ring") == 0 ? "the pool" : "a chunk");
 }
 
+int epx_ab_say_adjusted(const epx_ab_result_t *result, int32_t a, epx_ab_part_t part, char *text,
+                        size_t bytes)
+{
+    const epx_ab_arm_t *arm = &result->arm[a];
+    const epx_ab_adjusted_t *to = part == EPX_AB_EQUAL_DROPS ? &arm->equal_drops : &arm->equal_memory;
+    char sender[48] = "", memory[32];
+    int64_t peak;
+    epx_ab_counts_t count = epx_ab_part_counts(result, a, part, &peak);
+    if (!to->made || count.valid < 0) {
+        snprintf(text, bytes, "as it is: %s", to->why[0] ? to->why : "no run of it counts");
+        return 0;
+    }
+    if (to->sender_factor > 0)
+        snprintf(sender, sizeof sender, ", sender factor %.3f", to->sender_factor);
+    snprintf(text, bytes, "%.2f times its own (capacity factor %.3f%s): %.3f%% dropped, %s", to->scale,
+             to->capacity_factor, sender, 100 * epx_ab_drop_fraction(&count),
+             epx_text_of_bytes(memory, sizeof memory, (double)peak));
+    return 1;
+}
+
 epx_ab_state_t epx_ab_guard_state(const epx_ab_result_t *result, epx_ab_guard_t guard)
 {
     epx_ab_state_t worst = EPX_AB_UNCHECKED;
@@ -233,10 +253,8 @@ epx_ab_state_t epx_ab_guard_state(const epx_ab_result_t *result, epx_ab_guard_t 
 
 int epx_ab_is_shown(const epx_ab_result_t *result, const epx_ab_verdict_t *verdict)
 {
-    const epx_ab_verdict_t *mfu = epx_ab_verdict_of(result, verdict->a, verdict->b, EPX_AB_MFU);
-    int has_mfu = mfu != NULL && mfu->interval.count > 0;
     switch (verdict->quantity) {
-    case EPX_AB_STEP_TIME: return result->external && !has_mfu;
+    case EPX_AB_STEP_TIME: return result->external;
     case EPX_AB_SPEED_EQUAL_DROPS:
     case EPX_AB_SPEED_EQUAL_MEMORY: return !result->external && verdict->given;
     default: return 1;

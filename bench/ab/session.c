@@ -244,7 +244,7 @@ void epx_ab_name_regime(const epx_ab_settings_t *settings, epx_ab_result_t *resu
     epx_train_config_t preset;
     const epx_ab_run_t *reference = epx_ab_find_run(result, -1, EPX_AB_REFERENCE, 0, 1);
     double load = reference != NULL && reference->steps > 0 ? reference->step[0].load_max_over_mean : 0;
-    int64_t fresh = settings->train.warmup / 2 > 10 ? settings->train.warmup / 2 : 10;
+    int64_t fresh = settings->train.warmup > 10 ? settings->train.warmup : 10; /* the rate still rises */
     const char *name = scope->checkpoint_step < fresh ? "fresh" : load >= 3 ? "spike" : "settled";
     int longer = epx_config_preset(settings->preset, &preset) == EPX_TRAIN_OK &&
                  settings->train.model.sequence > preset.model.sequence;

@@ -27,25 +27,6 @@ static epx_ab_interval_t summary_of(const epx_ab_result_t *result, int32_t arm, 
     return interval;
 }
 
-static void sum_counts(const epx_ab_result_t *result, int32_t a, epx_ab_arm_t *arm)
-{
-    arm->count = (epx_ab_counts_t){0};
-    arm->peak_bytes = -1;
-    arm->runs = 0;
-    for (int32_t i = 0; i < result->runs; i++) {
-        const epx_ab_run_t *run = &result->run[i];
-        if (run->arm != a || run->part != EPX_AB_PLAIN || run->void_why[0] != '\0')
-            continue;
-        epx_ab_counts_t counts = epx_ab_run_counts(run);
-        int64_t peak = epx_ab_run_peak(run);
-        epx_ab_add_counts(&arm->count, &counts);
-        arm->peak_bytes = peak > arm->peak_bytes ? peak : arm->peak_bytes;
-        arm->runs++;
-    }
-    if (arm->runs == 0)
-        arm->count.valid = -1;
-}
-
 /* Pairs of an arm's bystander with the first arm's; flagged when beyond the limit and beyond the A/A spread.
  */
 static void compare_bystander(epx_ab_result_t *result, int32_t a, int32_t which)
@@ -82,7 +63,10 @@ static void summarise(epx_ab_result_t *result)
 {
     for (int32_t a = 0; a < result->arms; a++) {
         epx_ab_arm_t *arm = &result->arm[a];
-        sum_counts(result, a, arm);
+        arm->count = epx_ab_part_counts(result, a, EPX_AB_PLAIN, &arm->peak_bytes);
+        for (int32_t i = 0; i < result->runs; i++)
+            arm->runs += result->run[i].arm == a && result->run[i].part == EPX_AB_PLAIN &&
+                         result->run[i].void_why[0] == '\0';
         arm->mfu = summary_of(result, a, EPX_AB_RUN_MFU);
         arm->mfu_executed = summary_of(result, a, EPX_AB_RUN_MFU_EXECUTED);
         arm->loss = summary_of(result, a, EPX_AB_RUN_LOSS);

@@ -107,12 +107,13 @@ void epx_ab_say_value(const epx_ab_result_t *result, const epx_ab_verdict_t *ver
 
 /* ---- the whole ---------------------------------------------------------------------------------------------------- */
 
-/* The verdict on a pair's speed, by the best number that its runs have; NULL where they have none. */
-static const epx_ab_verdict_t *speed_of(const epx_ab_result_t *result, int32_t a, int32_t b)
+const epx_ab_verdict_t *epx_ab_speed_verdict(const epx_ab_result_t *result, int32_t a, int32_t b)
 {
-    static const epx_ab_quantity_t order[] = {EPX_AB_MFU_EXECUTED, EPX_AB_MFU, EPX_AB_STEP_TIME};
+    static const epx_ab_quantity_t ours[] = {EPX_AB_MFU_EXECUTED, EPX_AB_MFU, EPX_AB_STEP_TIME};
+    static const epx_ab_quantity_t theirs[] = {EPX_AB_STEP_TIME, EPX_AB_MFU_EXECUTED, EPX_AB_MFU};
     for (int i = 0; i < 3; i++) {
-        const epx_ab_verdict_t *verdict = epx_ab_verdict_of(result, a, b, order[i]);
+        const epx_ab_verdict_t *verdict =
+            epx_ab_verdict_of(result, a, b, result->external ? theirs[i] : ours[i]);
         if (verdict != NULL && verdict->given)
             return verdict;
     }
@@ -132,7 +133,7 @@ static int32_t open_pairs(const epx_ab_result_t *result)
     int32_t count = 0;
     for (int32_t a = 0; a < result->arms; a++) {
         for (int32_t b = a + 1; b < result->arms; b++) {
-            const epx_ab_verdict_t *speed = speed_of(result, a, b);
+            const epx_ab_verdict_t *speed = epx_ab_speed_verdict(result, a, b);
             count += speed == NULL || speed->word == EPX_AB_INCONCLUSIVE;
         }
     }
@@ -161,6 +162,18 @@ void epx_ab_headline(const epx_ab_result_t *result, char *text, size_t bytes)
     else
         snprintf(text, bytes, "VALID: All guards hold, and the speed of %s decided",
                  pairs == 1 ? "the pair of arms is" : "every pair of arms is");
+}
+
+int epx_ab_say_void(const epx_ab_result_t *result, int32_t a, char *text, size_t bytes)
+{
+    const epx_ab_arm_t *arm = &result->arm[a];
+    if (!arm->is_void)
+        return 0;
+    snprintf(text, bytes, "too few of its runs count");
+    for (int g = EPX_AB_GUARDS - 1; g >= 0; g--) /* the first failed guard is the one that is named */
+        if (arm->guard[g].state == EPX_AB_VOID)
+            snprintf(text, bytes, "%s: %s", epx_ab_guard_name((epx_ab_guard_t)g), arm->guard[g].text);
+    return 1;
 }
 
 static int sign_of(const epx_ab_verdict_t *verdict)

@@ -49,6 +49,22 @@ Test(ab_arms, the_same_arm_twice_gets_a_number)
     cr_assert_str_eq(arm[3].name, "ragged#3");
 }
 
+Test(ab_arms, a_plug_in_is_called_by_the_last_part_of_its_path)
+{
+    cr_assert_eq(read_arms("/opt/some/where/libmine.so:waves=2,ragged"), 0);
+    cr_assert_str_eq(arm[0].transport, "/opt/some/where/libmine.so");
+    cr_assert_str_eq(arm[0].name, "libmine.so:waves=2");
+}
+
+Test(ab_arms, a_text_without_end)
+{
+    char text[2 * EPX_AB_PATH];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    cr_assert_neq(read_arms(text), 0);
+    cr_assert_not_null(strstr(problem, "too long"));
+}
+
 Test(ab_arms, what_cannot_be_read)
 {
     static const struct {
