@@ -84,7 +84,10 @@ static int play_round(session_t *session, const game_t *game, dice_t *dice, epx_
         !pass_of(session, plan[other], game->oracle, (int)dice_range(dice, 0, 2)))
         return 0;
     if (any) {
-        dead_dispatch(session, plan[i], bad[self->rank]);
+        /* Who knows of its own failure may leave the dead plan alone; the others learn of it by a dispatch. */
+        int leaves_it = (int)dice_range(dice, 0, 1);
+        if (!(bad[self->rank] && leaves_it))
+            dead_dispatch(session, plan[i], bad[self->rank]);
         return 1;
     }
     return dice_range(dice, 0, 3) == 0 ||
@@ -115,7 +118,7 @@ static void game_rank(rank_t *self)
 Test(random_failures, good_routes_after_bad_ones)
 {
     for (int arm = 0; arm < arms_count; arm++) {
-        for (uint64_t seed = 1; seed <= 3; seed++) {
+        for (uint64_t seed = 1; seed <= 6; seed++) {
             game_t game = {.problem = problem_new(&arms[arm], RANKS, 7, 2, 3, 5), .seed = seed};
             game.problem->timeout_ms = 10000;
             problem_inputs(game.problem, UNIFORM, (int[]){5, 5, 5}, seed);
