@@ -84,7 +84,8 @@ static int play_round(session_t *session, const game_t *game, dice_t *dice, epx_
         !pass_of(session, plan[other], game->oracle, (int)dice_range(dice, 0, 2)))
         return 0;
     if (any) {
-        /* Who knows of its own failure may leave the dead plan alone; the others learn of it by a dispatch. */
+        /* Who knows of its own failure may leave the dead plan alone; the others learn of it by a dispatch.
+         */
         int leaves_it = (int)dice_range(dice, 0, 1);
         if (!(bad[self->rank] && leaves_it))
             dead_dispatch(session, plan[i], bad[self->rank]);

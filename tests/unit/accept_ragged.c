@@ -70,8 +70,8 @@ Test(accept_ragged, waterfill_keeps_all_that_fits)
     expect((int32_t[]){3, 3, 0, 3, 0, 1});
 }
 
-/* The floors' sum can exceed prefix's cap by rounding: V = 10, cf = 0.5, E = 4: c = ceil(1.25) = 2, cap = 5, all
- * N_g >= 2: floors 2, 2, 2, 2. */
+/* The floors' sum can exceed prefix's cap by rounding: V = 10, cf = 0.5, E = 4: c = ceil(1.25) = 2, cap = 5,
+ * all N_g >= 2: floors 2, 2, 2, 2. */
 Test(accept_ragged, waterfill_knows_no_cap)
 {
     by_hand(1, 4, (int32_t[]){3, 2, 2, 3}, 0.5, EPX_ACCEPT_WATERFILL);
