@@ -64,6 +64,7 @@ typedef struct epx_train_config {
     int64_t bigram;      /* 1: report the bigram model's loss too */
     const char *routing; /* file of forced routing, or NULL */
     const char *record_routing;
+    int64_t record_counts;          /* 1: how many chose each expert, instead of who chose which */
     int64_t record_from, record_to; /* steps recorded: from <= step < to; to 0: all */
     const char *restore, *checkpoint;
     int64_t save_every;

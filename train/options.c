@@ -38,6 +38,8 @@ static const option_t options[] = {
     {"--recompute", NULL, "dispatch again in the backward pass instead of keeping rows", SET, AT(recompute),
      NULL},
     {"--record-routing", "FILE", "write the routers' choices", TEXT, AT(record_routing), NULL},
+    {"--record-counts", NULL, "write how many tokens chose each expert, instead of all choices", SET,
+     AT(record_counts), NULL},
     {"--routing", "FILE", "use recorded choices instead of the routers'", TEXT, AT(routing), NULL},
     {"--checkpoint", "FILE", "write one at the end, on SIGTERM and on SIGUSR1", TEXT, AT(checkpoint), NULL},
     {"--save-every", "N", "and every N steps", INTEGER, AT(save_every), NULL},

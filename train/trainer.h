@@ -32,8 +32,8 @@ struct epx_trainer {
     double peak_flops;
     epx_routing_file_t routing;      /* forced routing */
     epx_routing_writer_t *recording; /* on rank 0 */
-    int32_t *record;                 /* [layers, tokens, top_k] of this rank, or NULL */
-    int32_t *all_records;            /* [ranks] of these, then in the file's order; on every rank */
+    char *record;                    /* [layers] ids or counts of this rank, or NULL */
+    char *all_records;               /* [ranks] of these, then in the file's order; on every rank */
 };
 
 /* Writes the sequences of this rank's share of step `step_ahead` from now, inputs and targets. */

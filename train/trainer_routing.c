@@ -38,13 +38,23 @@ static int check_routing(const epx_trainer_t *trainer)
 static epx_routing_shape_t record_shape(const epx_trainer_t *trainer)
 {
     const epx_model_config_t *model = &trainer->config->model;
-    return (epx_routing_shape_t){.kind = EPX_ROUTING_IDS,
+    int counts = trainer->config->record_counts != 0;
+    return (epx_routing_shape_t){.kind = counts ? EPX_ROUTING_COUNTS : EPX_ROUTING_IDS,
                                  .ranks = (int32_t)trainer->ranks.size,
                                  .group = (int32_t)trainer->config->ep,
                                  .experts = (int32_t)model->experts,
                                  .top_k = (int32_t)model->top_k,
                                  .layers = (int32_t)model->layers,
-                                 .tokens = (int32_t)trainer->model->tokens};
+                                 .tokens = counts ? 0 : (int32_t)trainer->model->tokens};
+}
+
+/* What one layer of one rank takes in the file: ids, or counts. */
+static size_t record_bytes(const epx_trainer_t *trainer)
+{
+    const epx_model_config_t *model = &trainer->config->model;
+    if (trainer->config->record_counts)
+        return (size_t)model->experts * sizeof(int64_t);
+    return (size_t)(trainer->model->tokens * model->top_k) * sizeof(int32_t);
 }
 
 int epx_trainer_open_routing(epx_trainer_t *trainer)
@@ -60,9 +70,10 @@ int epx_trainer_open_routing(epx_trainer_t *trainer)
     }
     if (config->record_routing) {
         epx_routing_shape_t shape = record_shape(trainer);
-        trainer->record = epx_arena_take(&trainer->arena, places, sizeof *trainer->record);
+        size_t each = record_bytes(trainer);
+        trainer->record = epx_arena_take(&trainer->arena, config->model.layers, each);
         trainer->all_records =
-            epx_arena_take(&trainer->arena, 2 * places * trainer->ranks.size, sizeof *trainer->all_records);
+            epx_arena_take(&trainer->arena, 2 * config->model.layers * trainer->ranks.size, each);
         if (trainer->ranks.rank == 0)
             code = epx_routing_writer_open(config->record_routing, &shape, &trainer->recording);
     }
@@ -95,13 +106,12 @@ void epx_trainer_force(epx_trainer_t *trainer, int64_t step)
 }
 
 /* From [ranks][layers, ...] to [layers][ranks, ...]. */
-static void order_records(const epx_trainer_t *trainer, int64_t each, int32_t *to)
+static void order_records(const epx_trainer_t *trainer, size_t each, char *to)
 {
-    int64_t layers = trainer->config->model.layers, ranks = trainer->ranks.size;
-    for (int64_t r = 0; r < ranks; r++)
-        for (int64_t i = 0; i < layers; i++)
-            memcpy(to + (i * ranks + r) * each, trainer->all_records + (r * layers + i) * each,
-                   (size_t)each * sizeof *to);
+    size_t layers = (size_t)trainer->config->model.layers, ranks = (size_t)trainer->ranks.size;
+    for (size_t r = 0; r < ranks; r++)
+        for (size_t i = 0; i < layers; i++)
+            memcpy(to + (i * ranks + r) * each, trainer->all_records + (r * layers + i) * each, each);
 }
 
 /* The first step that is not recorded any more. */
@@ -113,18 +123,19 @@ static int64_t record_end(const epx_train_config_t *config)
 int epx_trainer_record(epx_trainer_t *trainer, int64_t step)
 {
     const epx_train_config_t *config = trainer->config;
-    int64_t layers = config->model.layers, each = trainer->model->tokens * config->model.top_k;
+    size_t layers = (size_t)config->model.layers, each = record_bytes(trainer);
     if (!trainer->record || step < config->record_from || step >= record_end(config))
         return EPX_TRAIN_OK;
-    for (int64_t i = 0; i < layers; i++)
-        memcpy(trainer->record + i * each, trainer->model->layer[i].chosen,
-               (size_t)each * sizeof *trainer->record);
-    size_t bytes = (size_t)(layers * each) * sizeof *trainer->record;
+    for (size_t i = 0; i < layers; i++) {
+        const epx_layer_t *layer = &trainer->model->layer[i];
+        memcpy(trainer->record + i * each,
+               config->record_counts ? (const void *)layer->load : (const void *)layer->chosen, each);
+    }
     int code = epx_train_status(
-        epx_comm_allgather(trainer->ranks.world, trainer->record, trainer->all_records, bytes));
+        epx_comm_allgather(trainer->ranks.world, trainer->record, trainer->all_records, layers * each));
     if (code != EPX_TRAIN_OK || !trainer->recording)
         return code;
-    int32_t *ordered = trainer->all_records + layers * each * trainer->ranks.size;
+    char *ordered = trainer->all_records + layers * each * (size_t)trainer->ranks.size;
     order_records(trainer, each, ordered);
     code = epx_routing_writer_add(trainer->recording, ordered);
     if (code == EPX_TRAIN_OK && step + 1 == record_end(config))

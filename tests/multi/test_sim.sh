@@ -201,6 +201,15 @@ run epx-sim --routing "file:$folder/counts" -t ring --dump "$folder/x"; expect_c
 expect_err 'about one sample'
 run epx-sim --routing "file:$folder/ids" --sweep alpha=1:2; expect_code 2
 
+# What training records, choices or counts of them: two steps of four layers.
+train=(--preset tiny --ranks 2 --batch 1 --steps 2 --no-bigram --eval-sequences 1)
+run epx-train "${train[@]}" --record-routing "$folder/train.ids" && expect_code 0
+run epx-train "${train[@]}" --record-routing "$folder/train.counts" --record-counts && expect_code 0
+run epx-sim -s tiny --routing "file:$folder/train.ids" --json && expect_code 0 && cp "$out" "$folder/train.json"
+json 'd["samples"] == 8 and d["shape"]["ranks"] == 2 and d["shape"]["tokens"] == 128'
+run epx-sim -s tiny --routing "file:$folder/train.counts" --json && expect_code 0
+json "$integers[1:] == (lambda d: $integers)(__import__('json').load(open('$folder/train.json')))[1:]"
+
 # Text: comments, -1, ranks without tokens, ranks whose tokens are not together.
 cat > "$folder/text" << 'END'
 epx-routing-text 1 ranks=3 experts=4 top_k=2
