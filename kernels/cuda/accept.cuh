@@ -160,8 +160,7 @@ __device__ inline int64_t quota_of(const rule &r, const gang &g, const epx_owner
                                    const int64_t *wanted, const chunk_place &place, int64_t valid_all)
 {
     int32_t experts = place.end - place.first;
-    int64_t cap = ragged_capacity(r, experts, valid_all), mine = wanted[owners.expert[place.at]];
-    int64_t before = 0, base_before = 0, base_all = 0;
+    int64_t mine = wanted[owners.expert[place.at]], before = 0, base_before = 0, base_all = 0;
     bool level = r.accept == EPX_ACCEPT_WATERFILL || r.accept == EPX_ACCEPT_FAIR;
     int64_t share = level ? even_share(r, valid_all) : 0;
     for (int32_t x = place.first + g.lane; x < (level ? place.end : place.at); x += g.lanes) {
@@ -172,12 +171,12 @@ __device__ inline int64_t quota_of(const rule &r, const gang &g, const epx_owner
     }
     before = g.sum(before);
     if (!level)
-        return clamp(cap - before, 0, mine);
+        return clamp(ragged_capacity(r, experts, valid_all) - before, 0, mine);
     base_before = g.sum(base_before);
     base_all = g.sum(base_all);
-    /* Floors first, experts ascending, as long as cap lasts; then what is unused, experts ascending. */
-    int64_t slack = max(min(experts * share, cap) - base_all, (int64_t)0), base = min(mine, share);
-    return clamp(cap - base_before, 0, base) + clamp(slack - (before - base_before), 0, mine - base);
+    /* Everybody's floor, and what others leave of theirs, experts ascending. */
+    int64_t slack = experts * share - base_all, base = min(mine, share);
+    return base + clamp(slack - (before - base_before), 0, mine - base);
 }
 
 /* Senders ascending take what is left of quota. */
