@@ -33,6 +33,9 @@ epx_ab_state_t epx_ab_guard_state(const epx_ab_result_t *result, epx_ab_guard_t 
 /* 1 for verdicts that reports for people show: step time only where there is no MFU. */
 int epx_ab_is_shown(const epx_ab_result_t *result, const epx_ab_verdict_t *verdict);
 
+/* What a reader must know before all else, where others kept the machine busy. 0: nothing. */
+int epx_ab_say_caution(const epx_ab_result_t *result, char *text, size_t bytes);
+
 /* "3 pairs of runs", with what one difference means. */
 void epx_ab_subtitle(const epx_ab_result_t *result, char *text, size_t bytes);
 

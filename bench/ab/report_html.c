@@ -218,9 +218,15 @@ static void put_plots(const epx_ab_result_t *result, FILE *out)
 
 /* ---- page ------------------------------------------------------------------------------------------------------------ */
 
-/* Why arms are void, before anything else. */
-static void put_void_reasons(const epx_ab_result_t *result, FILE *out)
+/* Why arms are void, and what else must be known before anything is read. */
+static void put_cautions(const epx_ab_result_t *result, FILE *out)
 {
+    char caution[EPX_AB_TEXT];
+    if (epx_ab_say_caution(result, caution, sizeof caution)) {
+        epx_ab_put(out, "<p class=\"strong\">");
+        epx_ab_put_text(out, "%s", caution);
+        epx_ab_put(out, "</p>\n");
+    }
     for (int32_t a = 0; a < result->arms; a++) {
         char text[EPX_AB_TEXT + 64];
         if (!epx_ab_say_void(result, a, text, sizeof text))
@@ -263,7 +269,7 @@ static void put_head(const epx_ab_result_t *result, FILE *out)
                         s->checkpoint_hash, s->checkpoint_step, s->regime, s->ranks, s->machine.cores,
                         s->virtual_ep > 0 ? s->virtual_ep : s->ep);
     epx_ab_put(out, "</p>\n");
-    put_void_reasons(result, out);
+    put_cautions(result, out);
 }
 
 int epx_ab_write_html(const epx_ab_result_t *result, const char *path)

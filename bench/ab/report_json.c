@@ -342,6 +342,8 @@ static void write_all(epx_json_t *json, const epx_ab_result_t *result)
         write_verdict(json, result, &result->verdict[i]);
     epx_json_close(json);
     epx_json_array(json, "remarks");
+    if (epx_ab_say_caution(result, headline, sizeof headline))
+        epx_json_text(json, NULL, headline);
     for (int32_t i = 0; i < result->verdicts; i += EPX_AB_QUANTITIES) {
         char remark[EPX_AB_TEXT];
         epx_ab_sign_remark(result, result->verdict[i].a, result->verdict[i].b, remark, sizeof remark);

@@ -248,6 +248,9 @@ void epx_ab_print(const epx_ab_result_t *result, FILE *out, int colours)
     snprintf(first, sizeof first, "%.*s", (int)word, headline);
     put_word(&pen, first, 0);
     fprintf(out, "%s\n%s\n", headline + word, subtitle);
+    char caution[EPX_AB_TEXT];
+    if (epx_ab_say_caution(result, caution, sizeof caution))
+        fprintf(out, "%s\n", caution);
     for (int32_t a = 0; a < result->arms; a++) {
         char why[EPX_AB_TEXT + 64], line[EPX_AB_TEXT + EPX_AB_NAME + 80];
         if (!epx_ab_say_void(result, a, why, sizeof why))

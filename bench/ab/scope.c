@@ -261,6 +261,17 @@ int epx_ab_is_shown(const epx_ab_result_t *result, const epx_ab_verdict_t *verdi
     }
 }
 
+int epx_ab_say_caution(const epx_ab_result_t *result, char *text, size_t bytes)
+{
+    double others = most_of_others(result);
+    if (!(others > 0.2))
+        return 0;
+    snprintf(text, bytes,
+             "Other programs used up to %.0f%% of this machine while runs were timed: do not trust speeds.",
+             100 * others);
+    return 1;
+}
+
 void epx_ab_subtitle(const epx_ab_result_t *result, char *text, size_t bytes)
 {
     snprintf(text, bytes, "%d arms, %d pairs of runs; a difference is the first arm minus the second",
