@@ -330,7 +330,6 @@ static epx_status_t wait(epx_transport_t *transport, epx_plan_base_t *plan, int3
                        .epoch = {.add = ((uint64_t *)plan->state)[move]},
                        .peer = EPX_ALL_PEERS,
                        .mode = EPX_WAIT_EQUAL,
-                       .failure_channel = -1,
                        .timeout_ms = transport->env.shape->timeout_ms};
     epx_status_t status = fabric->ops->wait(fabric, &wait, &result, NULL);
     plan->wait_ns += result.waited_ns;

@@ -73,21 +73,22 @@ typedef enum epx_wait_mode {
     EPX_WAIT_AT_LEAST = 1 /* credit: this epoch or a later one */
 } epx_wait_mode_t;
 
+/* A row of failure words, and the value in it that counts. */
+typedef struct epx_watch {
+    int32_t channel;
+    epx_epoch_t epoch;
+} epx_watch_t;
+
 typedef struct epx_wait {
     int32_t channel;
     epx_epoch_t epoch;
     int32_t peer; /* one rank, or EPX_ALL_PEERS */
     epx_wait_mode_t mode;
-    /* A failure word of `failure_channel` (or -1) that has reached failure_epoch while the awaited word has
-     * not been seen ends the wait with EPX_ERR_PEER naming the rank of the lowest such value, ties: the
-     * lowest rank. The awaited word is read again after the failure word: data that arrived wins. */
-    int32_t failure_channel;
-    epx_epoch_t failure_epoch;
-    /* NULL, or a word of the host that somebody may set at any time (a device too): while the awaited word
-     * has not been seen, *stop == stop_value ends the wait with EPX_ERR_PEER, peer -1 and failure =
-     * stop_value. */
-    const uint64_t *stop;
-    uint64_t stop_value;
+    /* Failure words that end the wait while the awaited word has not been seen: EPX_ERR_PEER naming the
+     * lowest rank whose word is exactly `epoch`, of the first watch that has one. The awaited word is read
+     * again after them: data that arrived wins. */
+    epx_watch_t watch[2];
+    int32_t watches;
     int64_t timeout_ms;
 } epx_wait_t;
 

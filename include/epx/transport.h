@@ -77,8 +77,8 @@ typedef struct epx_sizes {
 typedef struct epx_lane {
     int32_t index;
     uint64_t epoch;  /* last used; upper 16 bits: generation */
+    uint64_t base;   /* of the pass's epochs */
     uint64_t passes; /* that have ended well */
-    uint64_t route;  /* number of the last route */
 } epx_lane_t;
 
 /* A plan as a transport sees it. Byte and wait counters are of all passes since the route. */

@@ -144,9 +144,8 @@ void epx_plan_died(struct epx_plan *plan);
  * kept. Returns status. */
 epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status);
 
-/* Looks at what the device has found of the plan's route by now; an error ends the plan as above. Peers who
- * may not know are told. */
-epx_status_t epx_plan_look(struct epx_plan *plan, epx_stream_t stream);
+/* Looks at what the device has found of the plan's route by now; an error ends the plan as above. */
+epx_status_t epx_plan_look(struct epx_plan *plan);
 
 /* EPX_OK while the plan and its group can be used, else the error with its text. `call` names the public
  * call. */

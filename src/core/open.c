@@ -75,7 +75,7 @@ epx_fabric_config_t epx_group_fabric_config(const epx_selection_t *selection, co
         .name = name,
         .device = selection->device,
         .channels = selection->sizes.channels,
-        .failure_channels = selection->sizes.failure_channels,
+        .failure_channels = selection->sizes.failure_channels + epx_refusal_channels(&selection->shape),
         .exchange_channels = selection->shape.lanes,
         .exchange_bytes = (size_t)selection->sizes.exchange_bytes,
         .segments_max = 1,

@@ -51,6 +51,18 @@ static epx_status_t busy_lane(epx_plan_h plan, const char *call)
 
 static int is_lane_of_other(epx_plan_h plan) { return plan->lane->plan != NULL && plan->lane->plan != plan; }
 
+static epx_transport_t *transport_of(epx_plan_h plan) { return plan->group->transport; }
+
+/* A pass that begins is refused here alone when the device has told of a failed route by now; others may have
+ * begun it: see transport/common.h. */
+static epx_status_t refuse_dead(epx_plan_h plan, epx_stream_t stream)
+{
+    epx_status_t status = epx_plan_look(plan);
+    if (status != EPX_OK)
+        epx_pass_refuse(transport_of(plan), &plan->base, stream);
+    return status;
+}
+
 static epx_status_t begin_pass(epx_plan_h plan, epx_direction_t direction, epx_stream_t stream)
 {
     epx_status_t status = epx_plan_meet(plan, stream);
@@ -60,7 +72,7 @@ static epx_status_t begin_pass(epx_plan_h plan, epx_direction_t direction, epx_s
     plan->pass = (epx_pass_t){.direction = direction};
     plan->passes++;
     epx_lane_begin(&plan->lane->lane, plan->base.head.route);
-    return EPX_OK;
+    return refuse_dead(plan, stream);
 }
 
 /* The last wave has ended. A pass that dies does not come here and is not counted. */
@@ -88,8 +100,6 @@ static epx_status_t need(const void *pointer, const char *call, const char *name
 static int64_t tokens_of(epx_plan_h plan) { return plan->base.head.tokens; }
 
 static const epx_shape_t *shape_of(epx_plan_h plan) { return &plan->group->selection.shape; }
-
-static epx_transport_t *transport_of(epx_plan_h plan) { return plan->group->transport; }
 
 static epx_status_t check_batch(epx_plan_h plan, const epx_batch_t *batch, const char *call)
 {
@@ -142,8 +152,6 @@ epx_status_t epx_dispatch_start(epx_plan_h plan, int32_t wave, const void *x, co
         status = check_batch(plan, batch, "epx_dispatch");
     if (status == EPX_OK)
         status = order_dispatch_start(plan, wave);
-    if (status == EPX_OK && plan->pass.direction == PASS_NONE)
-        status = epx_plan_look(plan, stream);
     if (status != EPX_OK)
         return status;
     if (plan->pass.direction == PASS_NONE)
@@ -258,8 +266,6 @@ epx_status_t epx_combine_backward_start(epx_plan_h plan, int32_t wave, const voi
         status = need(dout, "epx_combine_backward", "dout");
     if (status == EPX_OK)
         status = order_combine_backward_start(plan, wave);
-    if (status == EPX_OK && plan->pass.direction == PASS_NONE)
-        status = epx_plan_look(plan, stream);
     if (status != EPX_OK)
         return status;
     epx_plan_h on_lane = plan->lane->plan;

@@ -167,6 +167,18 @@ static void leave_lane(epx_plan_h plan)
     plan->pass = (epx_pass_t){0};
 }
 
+/* Where this rank's device has found its part of the last route to have failed by now, and peers may still
+ * begin a pass with it: they are told, as by a host that finds it in the route. */
+static void tell_peers(epx_plan_h plan, epx_stream_t stream)
+{
+    epx_transport_t *transport = plan->group->transport;
+    if (!epx_group_is_remote(plan->group) || plan->base.head.valid != 1 || plan->base.head.confirmed)
+        return;
+    epx_status_t status = epx_route_verdict(transport, &plan->base);
+    if (status != EPX_OK && status != EPX_ERR_PEER)
+        epx_route_post_failure(transport, &plan->base, stream);
+}
+
 /* What a plan has counted goes to the group's sums before it is lost. */
 static void fold(epx_plan_h plan)
 {
@@ -182,6 +194,7 @@ void epx_plan_destroy(epx_plan_h *plan_p)
     *plan_p = NULL;
     if (plan->group != NULL) {
         const epx_plan_head_t *head = &plan->base.head;
+        tell_peers(plan, plan->group->control);
         /* In the middle of a pass, or routed and never used: peers may be elsewhere. They meet before the
          * lane's next route. */
         if (plan->lane->plan == plan || (head->valid != 0 && !head->confirmed && !plan->base.attached))
@@ -249,17 +262,12 @@ epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status)
     return status;
 }
 
-epx_status_t epx_plan_look(struct epx_plan *plan, epx_stream_t stream)
+epx_status_t epx_plan_look(struct epx_plan *plan)
 {
     epx_transport_t *transport = plan->group->transport;
-    int words = plan->group->selection.sizes.failure_channels > 0 && !plan->base.head.confirmed;
     epx_status_t status =
         epx_group_is_remote(plan->group) ? epx_route_verdict(transport, &plan->base) : EPX_OK;
-    if (status == EPX_OK)
-        return EPX_OK;
-    if (words && status != EPX_ERR_PEER)
-        epx_route_post_failure(transport, &plan->base, stream);
-    return epx_plan_dies(plan, status);
+    return status == EPX_OK ? EPX_OK : epx_plan_dies(plan, status);
 }
 
 /* What the library itself can see to be wrong with a routing; the peers are told of it like of a bad id. */
@@ -315,7 +323,7 @@ epx_status_t epx_plan_meet(struct epx_plan *plan, epx_stream_t stream)
  * passes have been made with it. All ranks have made them, so all come here and wait for their own device (it
  * has come past that route long ago, unless the host is a whole pass ahead) and all of them return the error.
  */
-static epx_status_t settle_last_route(epx_plan_h plan, epx_stream_t stream)
+static epx_status_t settle_last_route(epx_plan_h plan)
 {
     epx_group_t *group = plan->group;
     int tells = !plan->base.attached || group->selection.sizes.learns;
@@ -334,12 +342,13 @@ static epx_status_t settle_last_route(epx_plan_h plan, epx_stream_t stream)
         if (spin > 100)
             nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
-    return epx_plan_look(plan, stream);
+    return epx_plan_look(plan);
 }
 
 /* Everything of the last routing ends, here and in the lane. */
 static epx_status_t end_last_route(epx_plan_h plan, epx_stream_t stream)
 {
+    tell_peers(plan, stream);
     leave_lane(plan);
     epx_status_t status = epx_plan_meet(plan, stream);
     if (status != EPX_OK)
@@ -387,7 +396,7 @@ epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_s
     if (plan->lane->plan == plan && plan->base.head.valid == 1)
         return epx_fail(EPX_ERR_ARG,
                         "epx_plan_route: a pass of this plan is in flight; finish its waves first");
-    status = settle_last_route(plan, stream);
+    status = settle_last_route(plan);
     if (status == EPX_OK)
         status = end_last_route(plan, stream);
     if (status != EPX_OK)

@@ -5,6 +5,10 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+/* How long a rank waits for its own device before it names the rank that refused a pass. */
+#define PATIENCE_NS 1000000000
 
 static const char *const move_names[EPX_MOVES] = {"dispatch", "combine", "combine_backward",
                                                   "dispatch_backward"};
@@ -76,6 +80,7 @@ void epx_lane_begin(epx_lane_t *lane, uint64_t route)
     lane->epoch = generation << GENERATION_SHIFT |
                   (lane->passes & (((uint64_t)1 << PASS_BITS) - 1)) << PASS_SHIFT |
                   (route & (((uint64_t)1 << ROUTE_BITS) - 1)) << ROUTE_SHIFT;
+    lane->base = lane->epoch;
 }
 
 uint64_t epx_lane_advance(epx_lane_t *lane) { return ++lane->epoch; }
@@ -154,17 +159,31 @@ epx_status_t epx_route_verdict(epx_transport_t *transport, const epx_plan_base_t
 
 int32_t epx_failure_channels(const epx_shape_t *shape) { return shape->lanes * EPX_FAILURE_ROWS; }
 
-static int32_t failure_channel(const epx_plan_base_t *plan)
+int32_t epx_refusal_channels(const epx_shape_t *shape) { return shape->lanes; }
+
+static int32_t refusal_channel(const epx_transport_t *transport, const epx_plan_base_t *plan)
 {
-    return plan->lane->index * EPX_FAILURE_ROWS + (int32_t)(plan->head.route % EPX_FAILURE_ROWS);
+    return transport->env.sizes->failure_channels + plan->lane->index;
+}
+
+epx_status_t epx_pass_refuse(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream)
+{
+    epx_fabric_t *fabric = transport->env.fabric;
+    return fabric->ops->post_failure(fabric, refusal_channel(transport, plan),
+                                     (epx_epoch_t){.add = plan->lane->base}, stream);
+}
+
+static int32_t failure_channel(const epx_transport_t *transport, const epx_plan_base_t *plan)
+{
+    return (int32_t)(plan->head.route % (uint64_t)epx_failure_channels(transport->env.shape));
 }
 
 epx_status_t epx_route_post_failure(epx_transport_t *transport, const epx_plan_base_t *plan,
                                     epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;
-    return fabric->ops->post_failure(fabric, failure_channel(plan), (epx_epoch_t){.add = plan->head.route},
-                                     stream);
+    return fabric->ops->post_failure(fabric, failure_channel(transport, plan),
+                                     (epx_epoch_t){.add = plan->head.route}, stream);
 }
 
 /* ---- words ------------------------------------------------------------------------------------------------------ */
@@ -224,7 +243,19 @@ static epx_status_t wait_error(epx_transport_t *transport, epx_status_t status,
                                    : "the fabric failed");
 }
 
-/* Ends also by this route's failure word, and where only the device knows, by what it reports. */
+/* What this rank's own device says of a pass that another rank refused. It finds the same sooner or later,
+ * unless nothing has been sent by which it could. */
+static epx_status_t verdict_behind_refusal(epx_transport_t *transport, const epx_plan_base_t *plan)
+{
+    const epx_transport_env_t *env = &transport->env;
+    int comes = !env->device->host_access && (!env->sizes->learns || plan->head.confirmed);
+    int64_t deadline = env->services->clock_ns() + PATIENCE_NS;
+    while (comes && !epx_route_is_told(plan) && env->services->clock_ns() < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    return epx_route_verdict(transport, plan);
+}
+
+/* Ends also by this route's failure word, and where errors come late, by a rank that refuses this pass. */
 static epx_wait_t wait_request(const epx_transport_t *transport, const epx_plan_base_t *plan,
                                const epx_move_wait_t *wait)
 {
@@ -232,16 +263,13 @@ static epx_wait_t wait_request(const epx_transport_t *transport, const epx_plan_
                           .epoch = {.base = NULL, .add = wait->epoch},
                           .peer = wait->peer,
                           .mode = wait->mode,
-                          .failure_channel = -1,
                           .timeout_ms = transport->env.shape->timeout_ms};
-    if (wait->watch) {
-        request.failure_channel = failure_channel(plan);
-        request.failure_epoch.add = plan->head.route;
-    }
-    if (!transport->env.device->host_access) {
-        request.stop = &plan->report->dead;
-        request.stop_value = plan->head.route;
-    }
+    if (wait->watch)
+        request.watch[request.watches++] =
+            (epx_watch_t){.channel = failure_channel(transport, plan), .epoch = {.add = plan->head.route}};
+    if (!transport->env.device->host_access)
+        request.watch[request.watches++] =
+            (epx_watch_t){.channel = refusal_channel(transport, plan), .epoch = {.add = plan->lane->base}};
     return request;
 }
 
@@ -253,20 +281,14 @@ epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, co
     epx_wait_result_t result = {.peer = -1};
     epx_status_t status = fabric->ops->wait(fabric, &request, &result, stream);
     account_wait(plan, &result);
-    /* A larger failure word in the row stands for a later route, which says nothing of this one. */
-    while (status == EPX_ERR_PEER && result.peer >= 0 && result.failure > plan->head.route) {
-        request.failure_epoch.add = result.failure + 1;
-        status = fabric->ops->wait(fabric, &request, &result, stream);
-        account_wait(plan, &result);
-    }
     if (status == EPX_OK)
         return EPX_OK;
     if (status == EPX_ERR_PEER && result.failure != 0) {
-        epx_status_t own = epx_route_verdict(transport, plan);
-        status = own != EPX_OK ? own : status;
-        plan->head.valid = status;
+        /* This rank's own device knows best whose fault it was, where it has found out. */
+        epx_status_t own = verdict_behind_refusal(transport, plan);
+        plan->head.valid = own != EPX_OK ? own : status;
         if (own != EPX_OK)
-            return status;
+            return own;
     }
     char what[96];
     snprintf(what, sizeof(what), "%s, wave %d, lane %d, slot %d", epx_move_name(wait->move), wait->wave,

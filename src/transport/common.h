@@ -51,12 +51,32 @@ int64_t epx_take_area(int64_t *end, int64_t bytes);
  */
 void epx_lane_begin(epx_lane_t *lane, uint64_t route);
 
+/*
+ * Errors that the device finds. Where the host cannot look at ids, a route returns EPX_OK and kernels find
+ * out; every rank's host sees it when its own device has told (plan->report), so at another call than others.
+ * All ranks must still count the same passes:
+ *
+ * - E1: a pass that has begun goes on: its calls return EPX_OK, the kernels of the dead plan do nothing.
+ *
+ * - E2: a rank that knows where a pass begins refuses it: it returns the error, starts nothing, and posts the
+ * base of that pass's epochs as its refusal to all ranks. The pass is not counted there.
+ *
+ * - E3: ranks that have begun it watch for refusals of it in every wait, and end with the error. None of them
+ * can end the pass otherwise, since every pass needs something of every rank; so it is counted nowhere.
+ *
+ * - E4: what no call has returned yet comes out in the next route of the plan, on all ranks: where a pass has
+ * been made with it, the route waits for this rank's own device to have decided the last one.
+ */
+epx_status_t epx_pass_refuse(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream);
+/* Rows of failure words for refusals, behind the transport's own: one a lane. */
+int32_t epx_refusal_channels(const epx_shape_t *shape);
+
 /* The lane's next epoch. */
 uint64_t epx_lane_advance(epx_lane_t *lane);
 
-/* Failure words of a lane's routes: the n-th has row n mod this. One row would not do: a plan that was routed
- * well and is still to be dispatched must neither take a later failure for its own, nor miss its own behind a
- * later one. */
+/* Failure words of routes: the n-th has row n mod (this, for each lane). One row would not do: a plan that
+ * was routed well and is still to be dispatched must neither take a later failure for its own, nor miss its
+ * own behind a later one. */
 #define EPX_FAILURE_ROWS 32
 int32_t epx_failure_channels(const epx_shape_t *shape);
 
@@ -101,8 +121,8 @@ typedef struct epx_move_wait {
 } epx_move_wait_t;
 
 /* Waits, adds to the plan's waiting time, and on an error sets the text: operation, wave, lane, peer,
- * expected and seen epoch. A failure word gives EPX_ERR_PEER "rank p's route failed"; so does, in any wait,
- * what this rank's device reports of the plan's route: the plan's head is dead then. */
+ * expected and seen epoch. A failure word gives EPX_ERR_PEER "rank p's route failed", or what this rank's
+ * own device has found; the host's head of the plan is dead then. */
 epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, const epx_move_wait_t *wait,
                            epx_stream_t stream);
 

@@ -100,7 +100,6 @@ typedef struct local_watch {
     local_fabric_t *fabric;
     int64_t deadline_ns, begin_ns; /* begin 0: has not waited yet */
     int32_t ignores_abort;
-    int32_t polls; /* a word that rings no bell is looked at too */
 } local_watch_t;
 
 /* One look that failed: counts spins, then sleeps. EPX_ERR_TIMEOUT at the deadline, PEER or ABORTED after an

@@ -2,9 +2,6 @@
 #include "base/fail.h"
 #include "fabric/local/local.h"
 
-/* How long a wait sleeps that looks at a word which rings no bell. */
-#define POLL_NS 1000000
-
 static uint64_t epoch_value(epx_epoch_t epoch) { return (epoch.base != NULL ? *epoch.base : 0) + epoch.add; }
 
 epx_status_t epx_local_post(epx_fabric_t *base, const epx_post_t *post, epx_stream_t stream)
@@ -56,42 +53,31 @@ epx_status_t epx_local_pause(local_watch_t *watch, int32_t *spin, uint32_t bell,
         epx_spin_pause();
         return EPX_OK;
     }
-    int64_t now = epx_clock_ns(), until = watch->deadline_ns;
-    if (now >= until)
+    if (epx_clock_ns() >= watch->deadline_ns)
         return EPX_ERR_TIMEOUT;
-    if (watch->polls && until > now + POLL_NS)
-        until = now + POLL_NS;
-    epx_bell_sleep(&fabric->bell, bell, until);
+    epx_bell_sleep(&fabric->bell, bell, watch->deadline_ns);
     return EPX_OK;
 }
 
-/* The rank with the lowest failure word that has reached `threshold`, ties: the lowest rank; -1: none. */
-static int32_t find_failure(const local_fabric_t *fabric, const epx_wait_t *wait, uint64_t threshold,
-                            uint64_t *value_p)
+/* The lowest rank with a failure word that counts, or -1. */
+static int32_t find_failure(const local_fabric_t *fabric, const epx_wait_t *wait, uint64_t *value_p)
 {
-    int32_t found = -1;
-    if (wait->failure_channel < 0)
-        return -1;
-    const _Atomic uint64_t *row = fabric->failure + (int64_t)wait->failure_channel * fabric->base.ranks;
-    for (int32_t p = 0; p < fabric->base.ranks; p++) {
-        uint64_t value = atomic_load_explicit(&row[p], memory_order_acquire);
-        if (value >= threshold && (found < 0 || value < *value_p)) {
-            found = p;
-            *value_p = value;
+    for (int32_t i = 0; i < wait->watches; i++) {
+        uint64_t value = epoch_value(wait->watch[i].epoch);
+        const _Atomic uint64_t *row = fabric->failure + (int64_t)wait->watch[i].channel * fabric->base.ranks;
+        for (int32_t p = 0; p < fabric->base.ranks; p++) {
+            if (atomic_load_explicit(&row[p], memory_order_acquire) == value) {
+                *value_p = value;
+                return p;
+            }
         }
     }
-    return found;
+    return -1;
 }
 
 static int arrived(uint64_t word, uint64_t expected, epx_wait_mode_t mode)
 {
     return mode == EPX_WAIT_EQUAL ? word == expected : word >= expected;
-}
-
-/* Somebody else says that this wait cannot be met. */
-static int is_stopped(const epx_wait_t *wait)
-{
-    return wait->stop != NULL && __atomic_load_n(wait->stop, __ATOMIC_ACQUIRE) == wait->stop_value;
 }
 
 /* Waits for one peer's word. */
@@ -100,7 +86,6 @@ static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32
 {
     local_fabric_t *fabric = watch->fabric;
     const _Atomic uint64_t *word = &fabric->word[(int64_t)wait->channel * fabric->base.ranks + peer];
-    uint64_t threshold = epoch_value(wait->failure_epoch);
     int32_t spin = 0;
     for (;;) {
         uint32_t bell = epx_bell_count(&fabric->bell);
@@ -113,11 +98,8 @@ static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32
             watch->begin_ns = epx_clock_ns();
             watch->deadline_ns = watch->begin_ns + wait->timeout_ms * 1000000;
         }
-        int32_t failed = find_failure(fabric, wait, threshold, &result->failure);
-        int stopped = failed < 0 && is_stopped(wait);
-        if (stopped)
-            result->failure = wait->stop_value;
-        if (failed >= 0 || stopped) {
+        int32_t failed = find_failure(fabric, wait, &result->failure);
+        if (failed >= 0) {
             /* Data that arrived wins: the failure may be of a later route. */
             if (arrived(atomic_load_explicit(word, memory_order_acquire), result->expected, wait->mode)) {
                 result->failure = 0;
@@ -139,7 +121,7 @@ epx_status_t epx_local_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait
                             epx_stream_t stream)
 {
     local_fabric_t *fabric = (local_fabric_t *)base;
-    local_watch_t watch = {.fabric = fabric, .polls = wait->stop != NULL};
+    local_watch_t watch = {.fabric = fabric};
     int32_t count = wait->peer == EPX_ALL_PEERS ? base->ranks : 1;
     epx_status_t status = EPX_OK;
     *result = (epx_wait_result_t){.peer = -1, .expected = epoch_value(wait->epoch)};
