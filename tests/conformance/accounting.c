@@ -37,16 +37,16 @@ static void books_rank(rank_t *self)
     *first = *third = (epx_plan_stats_t)EPX_PLAN_STATS_INIT;
     int ok = expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
     /* What the sender knows is complete after the route. */
-    ok = ok && expect_status(self, "epx_plan_stats", epx_plan_stats(plan, first, NULL), EPX_OK);
+    ok = ok && expect_status(self, "epx_plan_stats", epx_plan_stats(plan, first, rank_stream()), EPX_OK);
     expect(self,
            first->routed == b->oracle->stats[self->rank].routed &&
                first->tokens == b->problem->tokens[self->rank],
            "after the route: %lld routed", (long long)first->routed);
     expect(self, first->sent_bytes == 0 && first->received_bytes == 0, "a route sends no payload");
     ok = ok && pass_forward(&pass) &&
-         expect_status(self, "epx_plan_stats", epx_plan_stats(plan, first, NULL), EPX_OK);
+         expect_status(self, "epx_plan_stats", epx_plan_stats(plan, first, rank_stream()), EPX_OK);
     ok = ok && pass_forward(&pass) && pass_backward(&pass);
-    ok = ok && expect_status(self, "epx_plan_stats", epx_plan_stats(plan, third, NULL), EPX_OK);
+    ok = ok && expect_status(self, "epx_plan_stats", epx_plan_stats(plan, third, rank_stream()), EPX_OK);
     if (ok)
         pass_stats(&pass);
     epx_group_info(session.group, &session.info);
@@ -182,8 +182,8 @@ static void dead_rank(rank_t *self)
         return;
     epx_plan_create(session.group, 0, NULL, &plan);
     expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
-    expect_status(self, "epx_plan_route", epx_plan_route(plan, NULL, NULL), EPX_ERR_ARG);
-    expect(self, epx_plan_stats(plan, &stats, NULL) != EPX_OK, "a dead plan has statistics");
+    expect_status(self, "epx_plan_route", epx_plan_route(plan, NULL, rank_stream()), EPX_ERR_ARG);
+    expect(self, epx_plan_stats(plan, &stats, rank_stream()) != EPX_OK, "a dead plan has statistics");
     expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
     pass_t pass = {.session = &session, .plan = plan, .o = b->oracle};
     if (pass_forward(&pass))

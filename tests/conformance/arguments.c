@@ -224,16 +224,17 @@ static void newer_rank(rank_t *self)
     newer_routing_t routing = {.routing = session_routing(&session, &ids, &weights), .field = 0};
     routing.routing.size = sizeof(routing);
     epx_plan_create(session.group, 0, NULL, &plan);
-    expect_status(self, "a newer routing with a zero tail", epx_plan_route(plan, &routing.routing, NULL),
-                  EPX_OK);
+    expect_status(self, "a newer routing with a zero tail",
+                  epx_plan_route(plan, &routing.routing, rank_stream()), EPX_OK);
     routing.field = 5;
     newer_batch_t batch = {.batch = EPX_BATCH_INIT, .field = 0};
     batch.batch.size = sizeof(batch);
-    expect_status(self, "a newer batch with a zero tail", epx_dispatch(plan, 0, p->x[0], &batch.batch, NULL),
-                  EPX_OK);
+    expect_status(self, "a newer batch with a zero tail",
+                  epx_dispatch(plan, 0, p->x[0], &batch.batch, rank_stream()), EPX_OK);
     epx_plan_destroy(&plan);
     epx_plan_create(session.group, 1, NULL, &plan);
-    expect_status(self, "a newer routing", epx_plan_route(plan, &routing.routing, NULL), EPX_ERR_ARG);
+    expect_status(self, "a newer routing", epx_plan_route(plan, &routing.routing, rank_stream()),
+                  EPX_ERR_ARG);
     buffer_free(&ids, self, "ids");
     buffer_free(&weights, self, "weights");
     epx_plan_destroy(&plan);
@@ -271,22 +272,22 @@ static void null_handles_rank(rank_t *self)
         {"epx_step_discard", epx_step_discard(NULL)},
         {"epx_plan_create", epx_plan_create(NULL, 0, NULL, &plan)},
         {"epx_plan_attach", epx_plan_attach(NULL, 0, memory, &plan)},
-        {"epx_plan_route", epx_plan_route(NULL, &routing, NULL)},
-        {"epx_plan_stats", epx_plan_stats(NULL, &stats, NULL)},
-        {"epx_dispatch", epx_dispatch(NULL, 0, memory, &batch, NULL)},
-        {"epx_dispatch_start", epx_dispatch_start(NULL, 0, memory, &batch, NULL)},
-        {"epx_dispatch_finish", epx_dispatch_finish(NULL, 0, &batch, NULL)},
-        {"epx_combine", epx_combine(NULL, 0, memory, memory, NULL)},
-        {"epx_combine_start", epx_combine_start(NULL, 0, memory, NULL)},
-        {"epx_combine_finish", epx_combine_finish(NULL, 0, memory, NULL)},
-        {"epx_combine_backward", epx_combine_backward(NULL, 0, memory, memory, &batch, NULL)},
-        {"epx_combine_backward_start", epx_combine_backward_start(NULL, 0, memory, NULL)},
-        {"epx_combine_backward_finish", epx_combine_backward_finish(NULL, 0, memory, &batch, NULL)},
-        {"epx_dispatch_backward", epx_dispatch_backward(NULL, 0, memory, memory, f, NULL)},
-        {"epx_dispatch_backward_start", epx_dispatch_backward_start(NULL, 0, memory, NULL)},
-        {"epx_dispatch_backward_finish", epx_dispatch_backward_finish(NULL, 0, memory, f, NULL)},
-        {"epx_check_poison", epx_check_poison(NULL, 0, memory, NULL)},
-        {"epx_batch_counts", epx_batch_counts(NULL, &batch, counts, counts, NULL)},
+        {"epx_plan_route", epx_plan_route(NULL, &routing, rank_stream())},
+        {"epx_plan_stats", epx_plan_stats(NULL, &stats, rank_stream())},
+        {"epx_dispatch", epx_dispatch(NULL, 0, memory, &batch, rank_stream())},
+        {"epx_dispatch_start", epx_dispatch_start(NULL, 0, memory, &batch, rank_stream())},
+        {"epx_dispatch_finish", epx_dispatch_finish(NULL, 0, &batch, rank_stream())},
+        {"epx_combine", epx_combine(NULL, 0, memory, memory, rank_stream())},
+        {"epx_combine_start", epx_combine_start(NULL, 0, memory, rank_stream())},
+        {"epx_combine_finish", epx_combine_finish(NULL, 0, memory, rank_stream())},
+        {"epx_combine_backward", epx_combine_backward(NULL, 0, memory, memory, &batch, rank_stream())},
+        {"epx_combine_backward_start", epx_combine_backward_start(NULL, 0, memory, rank_stream())},
+        {"epx_combine_backward_finish", epx_combine_backward_finish(NULL, 0, memory, &batch, rank_stream())},
+        {"epx_dispatch_backward", epx_dispatch_backward(NULL, 0, memory, memory, f, rank_stream())},
+        {"epx_dispatch_backward_start", epx_dispatch_backward_start(NULL, 0, memory, rank_stream())},
+        {"epx_dispatch_backward_finish", epx_dispatch_backward_finish(NULL, 0, memory, f, rank_stream())},
+        {"epx_check_poison", epx_check_poison(NULL, 0, memory, rank_stream())},
+        {"epx_batch_counts", epx_batch_counts(NULL, &batch, counts, counts, rank_stream())},
         {"epx_group_memory", epx_group_memory(NULL, &(epx_memory_t)EPX_MEMORY_INIT)},
     };
     for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++)
@@ -389,111 +390,123 @@ static void run_bench(const arm_t *arm, rank_fn fn, epx_backward_t backward, int
 static void before_route(desk_t *d)
 {
     epx_plan_stats_t stats = EPX_PLAN_STATS_INIT;
-    refused(d, "epx_dispatch before a route", epx_dispatch(d->plan, 0, d->x, &d->batch, NULL));
-    refused(d, "epx_combine before a route", epx_combine(d->plan, 0, d->wave.y.data, d->out.data, NULL));
+    refused(d, "epx_dispatch before a route", epx_dispatch(d->plan, 0, d->x, &d->batch, rank_stream()));
+    refused(d, "epx_combine before a route",
+            epx_combine(d->plan, 0, d->wave.y.data, d->out.data, rank_stream()));
     refused(d, "epx_combine_backward before a route",
-            epx_combine_backward(d->plan, 0, d->dout, d->wave.y.data, &d->batch, NULL));
+            epx_combine_backward(d->plan, 0, d->dout, d->wave.y.data, &d->batch, rank_stream()));
     refused(d, "epx_dispatch_backward before a route",
-            epx_dispatch_backward(d->plan, 0, d->wave.y.data, d->out.data, d->dw, NULL));
-    refused(d, "epx_plan_stats before a route", epx_plan_stats(d->plan, &stats, NULL));
+            epx_dispatch_backward(d->plan, 0, d->wave.y.data, d->out.data, d->dw, rank_stream()));
+    refused(d, "epx_plan_stats before a route", epx_plan_stats(d->plan, &stats, rank_stream()));
 }
 
 static void wrong_waves(desk_t *d, int waves)
 {
-    refused(d, "epx_dispatch of wave -1", epx_dispatch(d->plan, -1, d->x, &d->batch, NULL));
-    refused(d, "epx_dispatch of a wave too many", epx_dispatch(d->plan, waves, d->x, &d->batch, NULL));
-    refused(d, "epx_combine of wave -1", epx_combine(d->plan, -1, d->wave.y.data, d->out.data, NULL));
+    refused(d, "epx_dispatch of wave -1", epx_dispatch(d->plan, -1, d->x, &d->batch, rank_stream()));
+    refused(d, "epx_dispatch of a wave too many",
+            epx_dispatch(d->plan, waves, d->x, &d->batch, rank_stream()));
+    refused(d, "epx_combine of wave -1",
+            epx_combine(d->plan, -1, d->wave.y.data, d->out.data, rank_stream()));
     refused(d, "epx_combine of a wave too many",
-            epx_combine(d->plan, waves, d->wave.y.data, d->out.data, NULL));
+            epx_combine(d->plan, waves, d->wave.y.data, d->out.data, rank_stream()));
     refused(d, "epx_combine_backward of a wave too many",
-            epx_combine_backward(d->plan, waves, d->dout, d->wave.y.data, &d->batch, NULL));
+            epx_combine_backward(d->plan, waves, d->dout, d->wave.y.data, &d->batch, rank_stream()));
     refused(d, "epx_dispatch_backward of wave INT_MIN",
-            epx_dispatch_backward(d->plan, INT32_MIN, d->wave.y.data, d->out.data, d->dw, NULL));
+            epx_dispatch_backward(d->plan, INT32_MIN, d->wave.y.data, d->out.data, d->dw, rank_stream()));
     if (waves > 1)
-        refused(d, "epx_dispatch of wave 1 first", epx_dispatch(d->plan, 1, d->x, &d->batch, NULL));
-    refused(d, "epx_check_poison of a wave too many", epx_check_poison(d->plan, waves, d->wave.y.data, NULL));
+        refused(d, "epx_dispatch of wave 1 first", epx_dispatch(d->plan, 1, d->x, &d->batch, rank_stream()));
+    refused(d, "epx_check_poison of a wave too many",
+            epx_check_poison(d->plan, waves, d->wave.y.data, rank_stream()));
 }
 
 static void nothing_in_flight(desk_t *d)
 {
     refused(d, "case16: epx_combine without a dispatch",
-            epx_combine(d->plan, 0, d->wave.y.data, d->out.data, NULL));
-    refused(d, "epx_combine_start without a dispatch", epx_combine_start(d->plan, 0, d->wave.y.data, NULL));
-    refused(d, "epx_combine_finish without a start", epx_combine_finish(d->plan, 0, d->out.data, NULL));
-    refused(d, "epx_dispatch_finish without a start", epx_dispatch_finish(d->plan, 0, &d->batch, NULL));
+            epx_combine(d->plan, 0, d->wave.y.data, d->out.data, rank_stream()));
+    refused(d, "epx_combine_start without a dispatch",
+            epx_combine_start(d->plan, 0, d->wave.y.data, rank_stream()));
+    refused(d, "epx_combine_finish without a start",
+            epx_combine_finish(d->plan, 0, d->out.data, rank_stream()));
+    refused(d, "epx_dispatch_finish without a start",
+            epx_dispatch_finish(d->plan, 0, &d->batch, rank_stream()));
     refused(d, "epx_combine_backward_finish without a start",
-            epx_combine_backward_finish(d->plan, 0, d->wave.y.data, &d->batch, NULL));
+            epx_combine_backward_finish(d->plan, 0, d->wave.y.data, &d->batch, rank_stream()));
     refused(d, "epx_dispatch_backward without a combine_backward",
-            epx_dispatch_backward(d->plan, 0, d->wave.y.data, d->out.data, d->dw, NULL));
+            epx_dispatch_backward(d->plan, 0, d->wave.y.data, d->out.data, d->dw, rank_stream()));
     refused(d, "epx_dispatch_backward_finish without a start",
-            epx_dispatch_backward_finish(d->plan, 0, d->out.data, d->dw, NULL));
+            epx_dispatch_backward_finish(d->plan, 0, d->out.data, d->dw, rank_stream()));
 }
 
 static void missing_pointers(desk_t *d)
 {
     epx_batch_t sizeless = {0};
-    refused(d, "epx_dispatch without x", epx_dispatch(d->plan, 0, NULL, &d->batch, NULL));
-    refused(d, "epx_dispatch without a batch", epx_dispatch(d->plan, 0, d->x, NULL, NULL));
-    refused(d, "epx_dispatch with a batch of size 0", epx_dispatch(d->plan, 0, d->x, &sizeless, NULL));
+    refused(d, "epx_dispatch without x", epx_dispatch(d->plan, 0, NULL, &d->batch, rank_stream()));
+    refused(d, "epx_dispatch without a batch", epx_dispatch(d->plan, 0, d->x, NULL, rank_stream()));
+    refused(d, "epx_dispatch with a batch of size 0",
+            epx_dispatch(d->plan, 0, d->x, &sizeless, rank_stream()));
     refused(d, "epx_combine_backward without dout",
-            epx_combine_backward(d->plan, 0, NULL, d->wave.y.data, &d->batch, NULL));
+            epx_combine_backward(d->plan, 0, NULL, d->wave.y.data, &d->batch, rank_stream()));
     refused(d, "epx_combine_backward without y",
-            epx_combine_backward(d->plan, 0, d->dout, NULL, &d->batch, NULL));
+            epx_combine_backward(d->plan, 0, d->dout, NULL, &d->batch, rank_stream()));
     refused(d, "epx_combine_backward without a batch",
-            epx_combine_backward(d->plan, 0, d->dout, d->wave.y.data, NULL, NULL));
+            epx_combine_backward(d->plan, 0, d->dout, d->wave.y.data, NULL, rank_stream()));
 }
 
 static void in_flight(desk_t *d, int waves)
 {
-    fine(d, "epx_dispatch", epx_dispatch(d->plan, 0, d->x, &d->batch, NULL));
-    refused(d, "epx_dispatch twice", epx_dispatch(d->plan, 0, d->x, &d->batch, NULL));
-    refused(d, "epx_dispatch_finish twice", epx_dispatch_finish(d->plan, 0, &d->batch, NULL));
+    fine(d, "epx_dispatch", epx_dispatch(d->plan, 0, d->x, &d->batch, rank_stream()));
+    refused(d, "epx_dispatch twice", epx_dispatch(d->plan, 0, d->x, &d->batch, rank_stream()));
+    refused(d, "epx_dispatch_finish twice", epx_dispatch_finish(d->plan, 0, &d->batch, rank_stream()));
     if (waves > 1)
-        refused(d, "more waves in flight than depth", epx_dispatch(d->plan, 1, d->x, &d->batch, NULL));
-    refused(d, "a busy lane: dispatch", epx_dispatch(d->other, 0, d->x, &d->batch, NULL));
-    refused(d, "a busy lane: combine", epx_combine(d->other, 0, d->wave.y.data, d->out.data, NULL));
+        refused(d, "more waves in flight than depth",
+                epx_dispatch(d->plan, 1, d->x, &d->batch, rank_stream()));
+    refused(d, "a busy lane: dispatch", epx_dispatch(d->other, 0, d->x, &d->batch, rank_stream()));
+    refused(d, "a busy lane: combine", epx_combine(d->other, 0, d->wave.y.data, d->out.data, rank_stream()));
     refused(d, "a busy lane: combine_backward",
-            epx_combine_backward(d->other, 0, d->dout, d->wave.y.data, &d->batch, NULL));
+            epx_combine_backward(d->other, 0, d->dout, d->wave.y.data, &d->batch, rank_stream()));
     refused(d, "combine_backward within a forward pass",
-            epx_combine_backward(d->plan, 0, d->dout, d->wave.y.data, &d->batch, NULL));
-    refused(d, "epx_combine without y", epx_combine(d->plan, 0, NULL, d->out.data, NULL));
-    refused(d, "epx_combine without out", epx_combine(d->plan, 0, d->wave.y.data, NULL, NULL));
+            epx_combine_backward(d->plan, 0, d->dout, d->wave.y.data, &d->batch, rank_stream()));
+    refused(d, "epx_combine without y", epx_combine(d->plan, 0, NULL, d->out.data, rank_stream()));
+    refused(d, "epx_combine without out", epx_combine(d->plan, 0, d->wave.y.data, NULL, rank_stream()));
     memset(d->wave.y.data, 0, d->wave.y.bytes);
-    fine(d, "epx_combine", epx_combine(d->plan, 0, d->wave.y.data, d->out.data, NULL));
-    refused(d, "case16: epx_combine twice", epx_combine(d->plan, 0, d->wave.y.data, d->out.data, NULL));
+    fine(d, "epx_combine", epx_combine(d->plan, 0, d->wave.y.data, d->out.data, rank_stream()));
+    refused(d, "case16: epx_combine twice",
+            epx_combine(d->plan, 0, d->wave.y.data, d->out.data, rank_stream()));
     for (int w = 1; w < waves; w++) {
-        fine(d, "epx_dispatch", epx_dispatch(d->plan, w, d->x, &d->batch, NULL));
-        fine(d, "epx_combine", epx_combine(d->plan, w, d->wave.y.data, d->out.data, NULL));
+        fine(d, "epx_dispatch", epx_dispatch(d->plan, w, d->x, &d->batch, rank_stream()));
+        fine(d, "epx_combine", epx_combine(d->plan, w, d->wave.y.data, d->out.data, rank_stream()));
     }
     refused(d, "epx_combine after the pass",
-            epx_combine(d->plan, waves - 1, d->wave.y.data, d->out.data, NULL));
+            epx_combine(d->plan, waves - 1, d->wave.y.data, d->out.data, rank_stream()));
 }
 
 static void backward_in_flight(desk_t *d, int waves)
 {
     fine(d, "epx_combine_backward",
-         epx_combine_backward(d->plan, 0, d->dout, d->wave.y.data, &d->batch, NULL));
+         epx_combine_backward(d->plan, 0, d->dout, d->wave.y.data, &d->batch, rank_stream()));
     refused(d, "epx_combine_backward twice",
-            epx_combine_backward(d->plan, 0, d->dout, d->wave.y.data, &d->batch, NULL));
+            epx_combine_backward(d->plan, 0, d->dout, d->wave.y.data, &d->batch, rank_stream()));
     if (waves > 1)
         refused(d, "more gradients in flight than depth",
-                epx_combine_backward(d->plan, 1, d->dout, d->wave.y.data, &d->batch, NULL));
-    refused(d, "a forward pass beside a backward one", epx_dispatch(d->plan, 0, d->x, &d->batch, NULL));
-    refused(d, "epx_combine in a backward pass", epx_combine(d->plan, 0, d->wave.y.data, d->out.data, NULL));
-    refused(d, "a busy lane", epx_dispatch(d->other, 0, d->x, &d->batch, NULL));
+                epx_combine_backward(d->plan, 1, d->dout, d->wave.y.data, &d->batch, rank_stream()));
+    refused(d, "a forward pass beside a backward one",
+            epx_dispatch(d->plan, 0, d->x, &d->batch, rank_stream()));
+    refused(d, "epx_combine in a backward pass",
+            epx_combine(d->plan, 0, d->wave.y.data, d->out.data, rank_stream()));
+    refused(d, "a busy lane", epx_dispatch(d->other, 0, d->x, &d->batch, rank_stream()));
     refused(d, "epx_dispatch_backward without dx_rows",
-            epx_dispatch_backward(d->plan, 0, NULL, d->out.data, d->dw, NULL));
+            epx_dispatch_backward(d->plan, 0, NULL, d->out.data, d->dw, rank_stream()));
     refused(d, "epx_dispatch_backward without dx",
-            epx_dispatch_backward(d->plan, 0, d->wave.y.data, NULL, d->dw, NULL));
+            epx_dispatch_backward(d->plan, 0, d->wave.y.data, NULL, d->dw, rank_stream()));
     for (int w = 0; w < waves; w++) {
         if (w > 0)
             fine(d, "epx_combine_backward",
-                 epx_combine_backward(d->plan, w, d->dout, d->wave.y.data, &d->batch, NULL));
+                 epx_combine_backward(d->plan, w, d->dout, d->wave.y.data, &d->batch, rank_stream()));
         fine(d, "epx_dispatch_backward",
-             epx_dispatch_backward(d->plan, w, d->wave.y.data, d->out.data, NULL, NULL));
+             epx_dispatch_backward(d->plan, w, d->wave.y.data, d->out.data, NULL, rank_stream()));
     }
     refused(d, "epx_dispatch_backward twice",
-            epx_dispatch_backward(d->plan, waves - 1, d->wave.y.data, d->out.data, d->dw, NULL));
+            epx_dispatch_backward(d->plan, waves - 1, d->wave.y.data, d->out.data, d->dw, rank_stream()));
 }
 
 static void order_rank(rank_t *self)
@@ -536,15 +549,15 @@ static void routes_rank(rank_t *self)
     if (!desk_open(&d, self, b))
         return;
     fine(&d, "epx_plan_route", session_route(&d.session, d.plan));
-    fine(&d, "epx_dispatch", epx_dispatch(d.plan, 0, d.x, &d.batch, NULL));
+    fine(&d, "epx_dispatch", epx_dispatch(d.plan, 0, d.x, &d.batch, rank_stream()));
     refused(&d, "a route in the middle of its pass", session_route(&d.session, d.plan));
     fine(&d, "epx_plan_route on the other lane", session_route(&d.session, d.far));
     good_pass(&d, d.far, b, 1);
     memset(d.wave.y.data, 0, d.wave.y.bytes);
-    fine(&d, "epx_combine", epx_combine(d.plan, 0, d.wave.y.data, d.out.data, NULL));
+    fine(&d, "epx_combine", epx_combine(d.plan, 0, d.wave.y.data, d.out.data, rank_stream()));
     for (int w = 1; w < epx_plan_waves(d.plan); w++) {
-        fine(&d, "epx_dispatch", epx_dispatch(d.plan, w, d.x, &d.batch, NULL));
-        fine(&d, "epx_combine", epx_combine(d.plan, w, d.wave.y.data, d.out.data, NULL));
+        fine(&d, "epx_dispatch", epx_dispatch(d.plan, w, d.x, &d.batch, rank_stream()));
+        fine(&d, "epx_combine", epx_combine(d.plan, w, d.wave.y.data, d.out.data, rank_stream()));
     }
     fine(&d, "epx_plan_route", session_route(&d.session, d.plan));
     good_pass(&d, d.plan, b, 1);
@@ -567,11 +580,11 @@ static void no_backward_rank(rank_t *self)
     fine(&d, "epx_plan_route", session_route(&d.session, d.plan));
     good_pass(&d, d.plan, b, 0);
     refused(&d, "epx_combine_backward with backward=none",
-            epx_combine_backward(d.plan, 0, d.dout, d.wave.y.data, &d.batch, NULL));
+            epx_combine_backward(d.plan, 0, d.dout, d.wave.y.data, &d.batch, rank_stream()));
     refused(&d, "epx_combine_backward_start with backward=none",
-            epx_combine_backward_start(d.plan, 0, d.dout, NULL));
+            epx_combine_backward_start(d.plan, 0, d.dout, rank_stream()));
     refused(&d, "epx_dispatch_backward with backward=none",
-            epx_dispatch_backward(d.plan, 0, d.wave.y.data, d.out.data, d.dw, NULL));
+            epx_dispatch_backward(d.plan, 0, d.wave.y.data, d.out.data, d.dw, rank_stream()));
     good_pass(&d, d.plan, b, 0);
     desk_close(&d, self);
 }
@@ -593,16 +606,17 @@ static void no_area_rank(rank_t *self)
     pass_t pass = {.session = &d.session, .plan = d.plan, .into = 1};
     epx_batch_t full = wave_batch(&pass, &d.wave), lacking;
     fine(&d, "epx_plan_route", session_route(&d.session, d.plan));
-    refused(&d, "no into_rows, into_start, into_count", epx_dispatch(d.plan, 0, d.x, &d.batch, NULL));
+    refused(&d, "no into_rows, into_start, into_count",
+            epx_dispatch(d.plan, 0, d.x, &d.batch, rank_stream()));
     lacking = full;
     lacking.into_rows = NULL;
-    refused(&d, "no into_rows", epx_dispatch(d.plan, 0, d.x, &lacking, NULL));
+    refused(&d, "no into_rows", epx_dispatch(d.plan, 0, d.x, &lacking, rank_stream()));
     lacking = full;
     lacking.into_start = NULL;
-    refused(&d, "no into_start", epx_dispatch(d.plan, 0, d.x, &lacking, NULL));
+    refused(&d, "no into_start", epx_dispatch(d.plan, 0, d.x, &lacking, rank_stream()));
     lacking = full;
     lacking.into_count = NULL;
-    refused(&d, "no into_count", epx_dispatch(d.plan, 0, d.x, &lacking, NULL));
+    refused(&d, "no into_count", epx_dispatch(d.plan, 0, d.x, &lacking, rank_stream()));
     good_pass(&d, d.plan, b, 1);
     desk_close(&d, self);
 }
@@ -637,9 +651,9 @@ static void plan_arguments_rank(rank_t *self)
     refused(&d, "info without a place", epx_group_info(group, NULL));
     expect(self, plan == NULL, "a refused create wrote the handle");
     fine(&d, "epx_plan_route", session_route(&d.session, d.plan));
-    refused(&d, "stats without a size", epx_plan_stats(d.plan, &sizeless, NULL));
-    refused(&d, "stats without a place", epx_plan_stats(d.plan, NULL, NULL));
-    refused(&d, "counts without a batch", epx_batch_counts(d.plan, NULL, counts, counts, NULL));
+    refused(&d, "stats without a size", epx_plan_stats(d.plan, &sizeless, rank_stream()));
+    refused(&d, "stats without a place", epx_plan_stats(d.plan, NULL, rank_stream()));
+    refused(&d, "counts without a batch", epx_batch_counts(d.plan, NULL, counts, counts, rank_stream()));
     refused(&d, "epx_group_memory without a place",
             epx_group_memory(&(epx_group_config_t)EPX_GROUP_CONFIG_INIT, NULL));
     good_pass(&d, d.plan, b, 1);

@@ -42,7 +42,8 @@ typedef struct stage {
 static void *allocate(void *context, size_t bytes, size_t alignment, int device_memory)
 {
     stage_t *stage = context;
-    void *memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    size_t whole = (bytes + alignment - 1) / alignment * alignment;
+    void *memory = on_host() || !device_memory ? aligned_alloc(alignment, whole) : both_new(whole);
     memset(memory, 0, bytes); /* a pattern that is found later is the library's */
     if (device_memory && stage->count < AREAS)
         stage->areas[stage->count++] = (area_t){memory, bytes};
@@ -51,8 +52,11 @@ static void *allocate(void *context, size_t bytes, size_t alignment, int device_
 
 static void release(void *context, void *memory, size_t bytes, int device_memory)
 {
-    (void)context, (void)bytes, (void)device_memory;
-    free(memory);
+    (void)context, (void)bytes;
+    if (device_memory)
+        both_free(memory);
+    else
+        free(memory);
 }
 
 static void remember(stage_t *stage)
@@ -128,19 +132,21 @@ static void stage_rank(rank_t *self)
         if (self->rank == VICTIM)
             remember(stage);
         world_meet(self);
-        epx_status_t status = on ? epx_dispatch_start(plan, w, p->dout[self->rank], &batch, NULL) : EPX_OK;
+        epx_status_t status =
+            on ? epx_dispatch_start(plan, w, p->dout[self->rank], &batch, rank_stream()) : EPX_OK;
+        drained();
         world_meet(self);
         if (self->rank == VICTIM)
             spoil(stage, p->dout[0]);
         world_meet(self);
         if (on && status == EPX_OK)
-            status = epx_dispatch_finish(plan, w, &batch, NULL);
+            status = epx_dispatch_finish(plan, w, &batch, rank_stream());
         if (self->rank == VICTIM && status == EPX_ERR_CORRUPT) {
             caught = 1;
             expect_text(self, "epx_dispatch_finish over a spoilt row", "rank 1", "rank 0", "row", NULL);
         }
         if (on && status == EPX_OK)
-            status = epx_combine(plan, w, wave.y.data, out.data, NULL);
+            status = epx_combine(plan, w, wave.y.data, out.data, rank_stream());
         on = on && status == EPX_OK;
     }
     expect(self, self->rank != VICTIM || caught, "the spoilt row was not noticed: %s", epx_last_error());

@@ -161,6 +161,7 @@ Test(environment, settings_without_meaning)
 /* An explicit choice that cannot run here says everybody's reason. */
 Test(environment, choices_that_cannot_run)
 {
+    only_on_host("elsewhere there is another device");
     static const setting_t settings[] = {
         {"ragged", "EPX_FABRIC", "nccl", .status = EPX_ERR_UNSUPPORTED, .word = "nccl", .word2 = "local"},
         {"ragged", "EPX_DEVICE", "cuda", .status = EPX_ERR_UNSUPPORTED, .word = "cuda", .word2 = "host"},

@@ -82,24 +82,24 @@ static epx_status_t until(session_t *session, epx_plan_h plan, const scene_t *s,
         unsigned char *y = wave->y.data;
         switch (*reached) {
         case NO_ROUTE: status = session_route(session, plan); break;
-        case NO_DISPATCH: status = epx_dispatch(plan, 0, p->x[self->rank], &batch, NULL); break;
+        case NO_DISPATCH: status = epx_dispatch(plan, 0, p->x[self->rank], &batch, rank_stream()); break;
         case NO_COMBINE:
-            status = epx_combine(plan, 0, y, sum->data, NULL);
+            status = epx_combine(plan, 0, y, sum->data, rank_stream());
             for (int w = 1; status == EPX_OK && w < epx_plan_waves(plan) && stop > NO_COMBINE; w++) {
-                status = epx_dispatch(plan, w, p->x[self->rank], &batch, NULL);
+                status = epx_dispatch(plan, w, p->x[self->rank], &batch, rank_stream());
                 if (status == EPX_OK)
-                    status = epx_combine(plan, w, y, sum->data, NULL);
+                    status = epx_combine(plan, w, y, sum->data, rank_stream());
             }
             break;
         case NO_COMBINE_BACKWARD:
-            status = epx_combine_backward(plan, 0, p->dout[self->rank], y, &batch, NULL);
+            status = epx_combine_backward(plan, 0, p->dout[self->rank], y, &batch, rank_stream());
             break;
         default: /* in a ring nobody waits before the second wave */
-            status = epx_dispatch_backward(plan, 0, y, sum->data, NULL, NULL);
+            status = epx_dispatch_backward(plan, 0, y, sum->data, NULL, rank_stream());
             for (int w = 1; status == EPX_OK && w < epx_plan_waves(plan); w++) {
-                status = epx_combine_backward(plan, w, p->dout[self->rank], y, &batch, NULL);
+                status = epx_combine_backward(plan, w, p->dout[self->rank], y, &batch, rank_stream());
                 if (status == EPX_OK)
-                    status = epx_dispatch_backward(plan, w, y, sum->data, NULL, NULL);
+                    status = epx_dispatch_backward(plan, w, y, sum->data, NULL, rank_stream());
             }
             break;
         }
@@ -176,8 +176,8 @@ static void recover(session_t *session, epx_plan_h plan, const scene_t *s)
     if (!expect_status(self, "epx_group_recover", status, EPX_OK))
         return;
     epx_batch_t batch = EPX_BATCH_INIT;
-    expect_status(self, "a plan of before", epx_dispatch(plan, 0, s->problem->x[self->rank], &batch, NULL),
-                  EPX_ERR_ABORTED);
+    expect_status(self, "a plan of before",
+                  epx_dispatch(plan, 0, s->problem->x[self->rank], &batch, rank_stream()), EPX_ERR_ABORTED);
     expect_status(self, "a route of a plan of before", session_route(session, plan), EPX_ERR_ABORTED);
     recovered_step(session, s);
 }
@@ -536,7 +536,7 @@ static void slow_rank(rank_t *self)
         ok = ok && pass_backward(&pass);
         pass_free(&pass);
         epx_plan_stats_t stats = EPX_PLAN_STATS_INIT;
-        epx_plan_stats(plan, &stats, NULL);
+        epx_plan_stats(plan, &stats, rank_stream());
         /* Who waits notes for whom: at least 10 of the 15 ms. */
         if (ok && i % RANKS != self->rank && trial->problem->arm.kind == RAGGED)
             expect(self, stats.wait_ns > 5000000, "waited %lld ns", (long long)stats.wait_ns);
@@ -596,7 +596,7 @@ static void aborted_rank(rank_t *self)
         pthread_join(thread, NULL);
     world_meet(self);
     epx_batch_t batch = EPX_BATCH_INIT;
-    expect(self, epx_dispatch(plan, 0, s->problem->x[self->rank], &batch, NULL) != EPX_OK,
+    expect(self, epx_dispatch(plan, 0, s->problem->x[self->rank], &batch, rank_stream()) != EPX_OK,
            "a call after an abort");
     wave_free(&wave, self);
     buffer_free(&sum, self, "out or dx");

@@ -51,9 +51,22 @@ static void *plan_memory(session_t *session)
 {
     size_t bytes = epx_plan_bytes(session->group);
     expect(session->self, bytes > 0 && bytes % 256 == 0, "epx_plan_bytes is %zu", bytes);
-    void *memory = aligned_alloc(256, bytes);
-    poison(memory, bytes);
+    void *memory = device_new(bytes);
+    device_poison(memory, bytes);
     return memory;
+}
+
+static void device_zero(void *memory, size_t bytes)
+{
+    void *zeros = calloc(1, bytes);
+    cr_assert_not_null(zeros);
+    fetch(memory, zeros, bytes);
+    free(zeros);
+}
+
+static void plan_memory_free(session_t *session, void *memory)
+{
+    device_free(memory, epx_plan_bytes(session->group));
 }
 
 static void end(session_t *session, int ok)
@@ -110,10 +123,10 @@ static void residuals_rank(rank_t *self)
                             epx_plan_create(session.group, i % 2, memory[i], &plan[i]), EPX_OK);
         expect(self, epx_plan_memory(plan[i]) == memory[i], "epx_plan_memory is another");
         ok = ok && route_of(&session, l, i, plan[i]) && forward_of(&session, l, i, plan[i]);
-        memcpy(kept[i], memory[i], epx_plan_bytes(session.group));
+        fetch(kept[i], memory[i], epx_plan_bytes(session.group));
         epx_plan_destroy(&plan[i]);
         expect(self, plan[i] == NULL, "epx_plan_destroy left the handle");
-        poison(memory[i], epx_plan_bytes(session.group));
+        device_poison(memory[i], epx_plan_bytes(session.group));
     }
     for (int i = LAYERS - 1; ok && i >= 0; i--) {
         /* on the other lane */
@@ -125,8 +138,8 @@ static void residuals_rank(rank_t *self)
         epx_plan_destroy(&plan[i]);
     }
     for (int i = 0; i < LAYERS; i++) {
-        free(memory[i]);
-        free(kept[i]);
+        plan_memory_free(&session, memory[i]);
+        plan_memory_free(&session, kept[i]);
     }
     end(&session, ok);
 }
@@ -146,7 +159,7 @@ static void early_copy_rank(rank_t *self)
     void *memory = plan_memory(&session);
     int ok = expect_status(self, "epx_plan_create", epx_plan_create(session.group, 0, NULL, &plan), EPX_OK);
     ok = ok && route_of(&session, l, 0, plan);
-    memcpy(memory, epx_plan_memory(plan), epx_plan_bytes(session.group));
+    fetch(memory, epx_plan_memory(plan), epx_plan_bytes(session.group));
     ok = ok && forward_of(&session, l, 0, plan) && backward_of(&session, l, 0, plan);
     epx_plan_destroy(&plan);
     ok = ok &&
@@ -155,7 +168,7 @@ static void early_copy_rank(rank_t *self)
     ok = ok && route_of(&session, l, 2, copy) && forward_of(&session, l, 2, copy) &&
          backward_of(&session, l, 2, copy);
     epx_plan_destroy(&copy);
-    free(memory);
+    plan_memory_free(&session, memory);
     end(&session, ok);
 }
 
@@ -231,7 +244,7 @@ static int lane_dispatch(lane_t *lane, session_t *session, const layers_t *l, in
     lane->batch = wave_batch(&lane->pass, &lane->wave);
     session->self->at = "epx_dispatch";
     epx_status_t status =
-        epx_dispatch(lane->plan, w, l->problem[layer]->x[session->self->rank], &lane->batch, NULL);
+        epx_dispatch(lane->plan, w, l->problem[layer]->x[session->self->rank], &lane->batch, rank_stream());
     return expect_status(session->self, "epx_dispatch", status, EPX_OK);
 }
 
@@ -241,7 +254,7 @@ static int lane_combine(lane_t *lane, session_t *session, const layers_t *l, int
     wave_check(&lane->pass, w, &lane->batch, 0);
     wave_expert(&lane->pass, w, &lane->batch, lane->wave.y.data);
     session->self->at = "epx_combine";
-    epx_status_t status = epx_combine(lane->plan, w, lane->wave.y.data, lane->out.data, NULL);
+    epx_status_t status = epx_combine(lane->plan, w, lane->wave.y.data, lane->out.data, rank_stream());
     return expect_status(session->self, "epx_combine", status, EPX_OK);
 }
 
@@ -294,7 +307,7 @@ static void refuse_rank(rank_t *self)
     size_t bytes = epx_plan_bytes(session.group);
     unsigned char *memory = plan_memory(&session);
     expect_status(self, "attach of poison", epx_plan_attach(session.group, 0, memory, &other), EPX_ERR_ARG);
-    memset(memory, 0, bytes);
+    device_zero(memory, bytes);
     expect_status(self, "attach of zeros", epx_plan_attach(session.group, 0, memory, &other), EPX_ERR_ARG);
     expect_status(self, "attach of nothing", epx_plan_attach(session.group, 0, NULL, &other), EPX_ERR_ARG);
     int ok = expect_status(self, "epx_plan_create", epx_plan_create(session.group, 0, memory, &plan), EPX_OK);
@@ -316,7 +329,7 @@ static void refuse_rank(rank_t *self)
     }
     epx_plan_destroy(&plan);
     problem_free(wider);
-    free(memory);
+    plan_memory_free(&session, memory);
     end(&session, ok);
 }
 
@@ -343,7 +356,7 @@ static void equal_group_rank(rank_t *self)
          expect_status(self, "epx_plan_attach", epx_plan_attach(session.group, 1, memory, &plan), EPX_OK);
     ok = ok && forward_of(&session, l, 0, plan) && backward_of(&session, l, 0, plan);
     epx_plan_destroy(&plan);
-    free(memory);
+    plan_memory_free(&session, memory);
     end(&session, ok);
 }
 
@@ -365,13 +378,15 @@ static void destroy_rank(rank_t *self)
     int ok = route_of(&session, l, 0, plan[0]) && route_of(&session, l, 0, plan[1]);
     if (l->problem[0]->in_caller == 0 && ok)
         expect_status(self, "epx_dispatch_start",
-                      epx_dispatch_start(plan[0], 0, l->problem[0]->x[self->rank], &batch, NULL), EPX_OK);
+                      epx_dispatch_start(plan[0], 0, l->problem[0]->x[self->rank], &batch, rank_stream()),
+                      EPX_OK);
     if (self->rank == 0)
         epx_plan_destroy(&plan[0]);
     epx_group_close(&session.group);
     expect(self, session.group == NULL, "epx_group_close left the handle");
     expect_status(self, "epx_dispatch of a plan without a group",
-                  epx_dispatch(plan[1], 0, l->problem[0]->x[self->rank], &batch, NULL), EPX_ERR_ABORTED);
+                  epx_dispatch(plan[1], 0, l->problem[0]->x[self->rank], &batch, rank_stream()),
+                  EPX_ERR_ABORTED);
     epx_plan_destroy(&plan[1]);
     epx_plan_destroy(&plan[0]);
     epx_plan_destroy(&plan[0]);
@@ -408,13 +423,14 @@ static void addresses_rank(rank_t *self)
             epx_batch_t batch = EPX_BATCH_INIT;
             int slot = w % session.info.depth;
             ok = expect_status(self, "epx_dispatch",
-                               epx_dispatch(plan, w, l->problem[layer]->x[self->rank], &batch, NULL), EPX_OK);
+                               epx_dispatch(plan, w, l->problem[layer]->x[self->rank], &batch, rank_stream()),
+                               EPX_OK);
             expect(self, !seen[lane][slot] || seen[lane][slot] == batch.rows,
                    "lane %d wave %d: rows are elsewhere", lane, w);
             expect(self, batch.rows != seen[!lane][slot], "wave %d: two lanes share their rows", w);
             seen[lane][slot] = batch.rows;
-            ok = ok && expect_status(self, "epx_combine", epx_combine(plan, w, wave.y.data, out.data, NULL),
-                                     EPX_OK);
+            ok = ok && expect_status(self, "epx_combine",
+                                     epx_combine(plan, w, wave.y.data, out.data, rank_stream()), EPX_OK);
         }
         wave_free(&wave, self);
         buffer_free(&out, self, "out");

@@ -128,7 +128,7 @@ static void tokens_device_rank(rank_t *self)
     routing.tokens = -77;
     routing.tokens_device = &tokens;
     pass_t pass = {.session = &session, .plan = plan, .o = trial->oracle};
-    if (expect_status(self, "epx_plan_route", epx_plan_route(plan, &routing, NULL), EPX_OK) &&
+    if (expect_status(self, "epx_plan_route", epx_plan_route(plan, &routing, rank_stream()), EPX_OK) &&
         pass_forward(&pass)) {
         pass_stats(&pass);
         pass_backward(&pass);
@@ -162,13 +162,14 @@ static void null_inputs_rank(rank_t *self)
         return;
     epx_plan_create(session.group, 0, NULL, &plan);
     epx_routing_t routing = EPX_ROUTING_INIT;
-    expect_status(self, "epx_plan_route with T = 0 and no arrays", epx_plan_route(plan, &routing, NULL),
-                  EPX_OK);
+    expect_status(self, "epx_plan_route with T = 0 and no arrays",
+                  epx_plan_route(plan, &routing, rank_stream()), EPX_OK);
     for (int w = 0; w < epx_plan_waves(plan) && !failures(); w++) {
         epx_batch_t batch = EPX_BATCH_INIT;
         char y[4096];
-        expect_status(self, "epx_dispatch of no tokens", epx_dispatch(plan, w, NULL, &batch, NULL), EPX_OK);
-        expect_status(self, "epx_combine of no tokens", epx_combine(plan, w, y, NULL, NULL), EPX_OK);
+        expect_status(self, "epx_dispatch of no tokens", epx_dispatch(plan, w, NULL, &batch, rank_stream()),
+                      EPX_OK);
+        expect_status(self, "epx_combine of no tokens", epx_combine(plan, w, y, NULL, rank_stream()), EPX_OK);
     }
     epx_plan_destroy(&plan);
     session_close(&session);

@@ -94,11 +94,12 @@ static void far_rank(rank_t *self)
     int ok = expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
     for (int w = 0; ok && w < epx_plan_waves(plan); w++) {
         epx_batch_t batch = EPX_BATCH_INIT;
-        ok = expect_status(self, "epx_dispatch", epx_dispatch(plan, w, p->x[self->rank], &batch, NULL),
-                           EPX_OK);
+        ok = expect_status(self, "epx_dispatch",
+                           epx_dispatch(plan, w, p->x[self->rank], &batch, rank_stream()), EPX_OK);
         if (ok)
             far_batch(&session, f->oracle, w, &batch, y);
-        ok = ok && expect_status(self, "epx_combine", epx_combine(plan, w, y, out.data, NULL), EPX_OK);
+        ok = ok &&
+             expect_status(self, "epx_combine", epx_combine(plan, w, y, out.data, rank_stream()), EPX_OK);
     }
     for (int64_t t = 0; ok && t < p->tokens[self->rank]; t++) {
         float weight = 0;
@@ -126,6 +127,7 @@ ParameterizedTestParameters(scale, offsets_beyond_2_to_31) { return basic_arms()
 /* Rows of 2 MiB: the slots of the last lane and the last experts' rows lie many GiB behind the beginning. */
 ParameterizedTest(int *arm, scale, offsets_beyond_2_to_31)
 {
+    only_on_host("address space without memory behind it");
     far_t f = {.problem = problem_new(&arms[*arm], 2, 4, 2, 1 << 20, 1200)};
     f.problem->row_type = EPX_BF16;
     f.problem->values = WHOLE;

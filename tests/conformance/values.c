@@ -155,9 +155,10 @@ static void compute_but_one(session_t *session, const left_out_t *l, int w, cons
                             unsigned char *y)
 {
     size_t row = problem_row_bytes(l->problem);
+    epx_batch_t here = batch_here(session, batch);
     for (int e = 0; e < session->info.local_experts; e++) {
-        for (int64_t i = 0; i < batch->expert_count[e]; i++) {
-            int64_t place = batch->expert_start[e] + i;
+        for (int64_t i = 0; i < here.expert_count[e]; i++) {
+            int64_t place = here.expert_start[e] + i;
             if (session->self->rank != l->rank || w != l->wave || place != l->place)
                 memset(y + (size_t)place * row, 1, row);
         }
@@ -172,13 +173,13 @@ static int left_out_wave(session_t *session, epx_plan_h plan, const left_out_t *
     int mine = self->rank == l->rank, last = w == l->wave;
     pass_t pass = {.session = session, .plan = plan, .o = l->oracle};
     epx_batch_t batch = wave_batch(&pass, wave);
-    epx_status_t status = epx_dispatch(plan, w, l->problem->x[self->rank], &batch, NULL);
+    epx_status_t status = epx_dispatch(plan, w, l->problem->x[self->rank], &batch, rank_stream());
     if (status == EPX_OK)
-        status = epx_check_poison(plan, w, wave->y.data, NULL);
+        status = epx_check_poison(plan, w, wave->y.data, rank_stream());
     if (status != EPX_OK)
         return expect(self, !mine, "before the row is missed: %s", epx_last_error()) && 0;
     compute_but_one(session, l, w, &batch, wave->y.data);
-    status = epx_combine(plan, w, wave->y.data, out->data, NULL);
+    status = epx_combine(plan, w, wave->y.data, out->data, rank_stream());
     if (mine)
         expect_status(self, "epx_combine", status, last ? EPX_ERR_CORRUPT : EPX_OK);
     if (mine && last)

@@ -36,7 +36,7 @@ static epx_status_t route(session_t *session, epx_plan_h plan, int bad)
     if (bad)
         memcpy(ids.data + 4, &id, sizeof(id));
     session->self->at = bad ? "a bad epx_plan_route" : "epx_plan_route";
-    epx_status_t status = epx_plan_route(plan, &routing, NULL);
+    epx_status_t status = epx_plan_route(plan, &routing, rank_stream());
     buffer_free(&ids, session->self, "ids");
     buffer_free(&weights, session->self, "weights");
     return status;
@@ -47,7 +47,7 @@ static void dead_dispatch(session_t *session, epx_plan_h plan, int bad)
 {
     epx_batch_t batch = EPX_BATCH_INIT;
     session->self->at = "epx_dispatch of a dead plan";
-    epx_status_t status = epx_dispatch(plan, 0, session->p->x[session->self->rank], &batch, NULL);
+    epx_status_t status = epx_dispatch(plan, 0, session->p->x[session->self->rank], &batch, rank_stream());
     expect_status(session->self, "epx_dispatch of a dead plan", status, bad ? EPX_ERR_ROUTING : EPX_ERR_PEER);
 }
 

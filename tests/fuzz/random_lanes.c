@@ -77,8 +77,9 @@ static int start_out(session_t *session, lane_t *l)
     calls(session->self, "start out", w);
     if (l->backward)
         return fine(session, "epx_combine_backward_start",
-                    epx_combine_backward_start(l->plan, w, l->p->dout[rank], NULL));
-    return fine(session, "epx_dispatch_start", epx_dispatch_start(l->plan, w, l->p->x[rank], batch, NULL));
+                    epx_combine_backward_start(l->plan, w, l->p->dout[rank], rank_stream()));
+    return fine(session, "epx_dispatch_start",
+                epx_dispatch_start(l->plan, w, l->p->x[rank], batch, rank_stream()));
 }
 
 /* y of a backward wave: what the oracle's experts made. */
@@ -104,9 +105,9 @@ static int finish_out(session_t *session, lane_t *l)
     if (l->backward) {
         fill_y(session, l, w, &wave->y);
         ok = fine(session, "epx_combine_backward_finish",
-                  epx_combine_backward_finish(l->plan, w, wave->y.data, batch, NULL));
+                  epx_combine_backward_finish(l->plan, w, wave->y.data, batch, rank_stream()));
     } else {
-        ok = fine(session, "epx_dispatch_finish", epx_dispatch_finish(l->plan, w, batch, NULL));
+        ok = fine(session, "epx_dispatch_finish", epx_dispatch_finish(l->plan, w, batch, rank_stream()));
     }
     if (ok)
         wave_check(&l->pass, w, batch, l->backward);
@@ -123,10 +124,10 @@ static int start_home(session_t *session, lane_t *l)
     if (l->backward) {
         wave_expert_backward(&l->pass, w, &l->batch[w % DEPTH_MAX], home->data);
         return fine(session, "epx_dispatch_backward_start",
-                    epx_dispatch_backward_start(l->plan, w, home->data, NULL));
+                    epx_dispatch_backward_start(l->plan, w, home->data, rank_stream()));
     }
     wave_expert(&l->pass, w, &l->batch[w % DEPTH_MAX], home->data);
-    return fine(session, "epx_combine_start", epx_combine_start(l->plan, w, home->data, NULL));
+    return fine(session, "epx_combine_start", epx_combine_start(l->plan, w, home->data, rank_stream()));
 }
 
 static int finish_home(session_t *session, lane_t *l)
@@ -135,9 +136,9 @@ static int finish_home(session_t *session, lane_t *l)
     calls(session->self, "finish home", w);
     if (l->backward)
         ok = fine(session, "epx_dispatch_backward_finish",
-                  epx_dispatch_backward_finish(l->plan, w, l->sum.data, floats(&l->dweight), NULL));
+                  epx_dispatch_backward_finish(l->plan, w, l->sum.data, floats(&l->dweight), rank_stream()));
     else
-        ok = fine(session, "epx_combine_finish", epx_combine_finish(l->plan, w, l->sum.data, NULL));
+        ok = fine(session, "epx_combine_finish", epx_combine_finish(l->plan, w, l->sum.data, rank_stream()));
     if (ok && w + 1 == l->waves) {
         pass_check_sum(&l->pass, l->backward ? "dx" : "out", &l->sum, l->backward ? l->o->dx : l->o->out);
         if (l->backward)

@@ -160,31 +160,32 @@ static void one_wave(session_t *session, epx_plan_h plan, const stage_t *stage, 
     const problem_t *p = stage->problem;
     int rank = session->self->rank;
     epx_batch_t batch = EPX_BATCH_INIT, dy = EPX_BATCH_INIT;
-    epx_status_t status = epx_dispatch_start(plan, 0, p->x[rank], &batch, NULL);
+    epx_status_t status = epx_dispatch_start(plan, 0, p->x[rank], &batch, rank_stream());
     meet_damage(session, plan, stage, EPX_MOVE_DISPATCH);
     if (status == EPX_OK)
-        status = epx_dispatch_finish(plan, 0, &batch, NULL);
+        status = epx_dispatch_finish(plan, 0, &batch, rank_stream());
     if (ends(session, stage, EPX_MOVE_DISPATCH, status))
         return;
     rows_home(session, stage, EPX_MOVE_COMBINE, rows, &batch);
-    status = start_home(session, stage, EPX_MOVE_COMBINE, epx_combine_start(plan, 0, rows->data, NULL));
+    status =
+        start_home(session, stage, EPX_MOVE_COMBINE, epx_combine_start(plan, 0, rows->data, rank_stream()));
     meet_damage(session, plan, stage, EPX_MOVE_COMBINE);
     if (status == EPX_OK)
-        status = epx_combine_finish(plan, 0, sum->data, NULL);
+        status = epx_combine_finish(plan, 0, sum->data, rank_stream());
     if (ends(session, stage, EPX_MOVE_COMBINE, status))
         return;
-    status = epx_combine_backward_start(plan, 0, p->dout[rank], NULL);
+    status = epx_combine_backward_start(plan, 0, p->dout[rank], rank_stream());
     meet_damage(session, plan, stage, EPX_MOVE_COMBINE_BACKWARD);
     if (status == EPX_OK)
-        status = epx_combine_backward_finish(plan, 0, rows->data, &dy, NULL);
+        status = epx_combine_backward_finish(plan, 0, rows->data, &dy, rank_stream());
     if (ends(session, stage, EPX_MOVE_COMBINE_BACKWARD, status))
         return;
     rows_home(session, stage, EPX_MOVE_DISPATCH_BACKWARD, rows, &dy);
     status = start_home(session, stage, EPX_MOVE_DISPATCH_BACKWARD,
-                        epx_dispatch_backward_start(plan, 0, rows->data, NULL));
+                        epx_dispatch_backward_start(plan, 0, rows->data, rank_stream()));
     meet_damage(session, plan, stage, EPX_MOVE_DISPATCH_BACKWARD);
     if (status == EPX_OK)
-        status = epx_dispatch_backward_finish(plan, 0, sum->data, NULL, NULL);
+        status = epx_dispatch_backward_finish(plan, 0, sum->data, NULL, rank_stream());
     ends(session, stage, EPX_MOVE_DISPATCH_BACKWARD, status);
 }
 

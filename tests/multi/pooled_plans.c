@@ -66,9 +66,10 @@ static void too_early(session_t *session, epx_plan_h copy, const oracle_t *o)
     epx_batch_t batch = EPX_BATCH_INIT;
     pass_t pass = {.session = session, .plan = copy, .o = o};
     self->at = "epx_combine_backward too early";
-    expect_status(self, "epx_combine_backward of bytes copied too early",
-                  epx_combine_backward(copy, 0, session->p->dout[self->rank], wave.y.data, &batch, NULL),
-                  EPX_ERR_ARG);
+    expect_status(
+        self, "epx_combine_backward of bytes copied too early",
+        epx_combine_backward(copy, 0, session->p->dout[self->rank], wave.y.data, &batch, rank_stream()),
+        EPX_ERR_ARG);
     expect_text(self, "epx_combine_backward", "forward pass", "kept", NULL);
     wave_free(&wave, self);
     if (pass_forward(&pass)) {
@@ -100,13 +101,14 @@ static void copies_rank(rank_t *self)
         wave_new(&wave, &session);
         epx_batch_t batch = wave_batch(&pass, &wave);
         calls(self, "epx_dispatch", w);
-        expect_status(self, "epx_dispatch", epx_dispatch(plan, w, c->problem->x[self->rank], &batch, NULL),
-                      EPX_OK);
+        expect_status(self, "epx_dispatch",
+                      epx_dispatch(plan, w, c->problem->x[self->rank], &batch, rank_stream()), EPX_OK);
         wave_expert(&pass, w, &batch, wave.y.data);
         if (w == waves - 1)
             middle = attach_copy(&session, plan, 1, &memory[1]);
         calls(self, "epx_combine", w);
-        expect_status(self, "epx_combine", epx_combine(plan, w, wave.y.data, out.data, NULL), EPX_OK);
+        expect_status(self, "epx_combine", epx_combine(plan, w, wave.y.data, out.data, rank_stream()),
+                      EPX_OK);
         wave_free(&wave, self);
     }
     pass_check_sum(&pass, "out", &out, c->oracle->out);
@@ -168,8 +170,8 @@ static void refused_rank(rank_t *self)
     for (int w = 0; w < epx_plan_waves(plan[0]) && !failures(); w++) {
         epx_batch_t batch = EPX_BATCH_INIT;
         calls(self, "a pass of NaN", w);
-        expect_status(self, "epx_dispatch", epx_dispatch(plan[0], w, x, &batch, NULL), EPX_OK);
-        expect_status(self, "epx_combine", epx_combine(plan[0], w, batch.rows, sum, NULL), EPX_OK);
+        expect_status(self, "epx_dispatch", epx_dispatch(plan[0], w, x, &batch, rank_stream()), EPX_OK);
+        expect_status(self, "epx_combine", epx_combine(plan[0], w, batch.rows, sum, rank_stream()), EPX_OK);
     }
     pass_t pass = {.session = &session, .plan = plan[1], .o = c->oracle};
     if (!failures() && pass_forward(&pass))
@@ -286,12 +288,12 @@ static void tally_rank(rank_t *self)
     pass_t pass = {.session = &session, .plan = plan, .o = t->oracle};
     pass_forward(&pass);
     t->stats[self->rank] = (epx_plan_stats_t)EPX_PLAN_STATS_INIT;
-    expect_status(self, "epx_plan_stats", epx_plan_stats(plan, &t->stats[self->rank], NULL), EPX_OK);
+    expect_status(self, "epx_plan_stats", epx_plan_stats(plan, &t->stats[self->rank], rank_stream()), EPX_OK);
     int64_t kept = t->stats[self->rank].kept;
     pass_forward(&pass);
     pass_free(&pass);
     epx_plan_stats_t again = EPX_PLAN_STATS_INIT;
-    expect_status(self, "epx_plan_stats", epx_plan_stats(plan, &again, NULL), EPX_OK);
+    expect_status(self, "epx_plan_stats", epx_plan_stats(plan, &again, rank_stream()), EPX_OK);
     expect(self, again.kept == kept, "a second pass has counted again");
     expect(self, again.sent_bytes == 2 * t->stats[self->rank].sent_bytes, "bytes are those of all passes");
     if (failures())

@@ -29,7 +29,7 @@ static epx_status_t bad_route(session_t *session, epx_plan_h plan)
     int32_t id = session->p->experts;
     memcpy(ids.data, &id, sizeof(id));
     session->self->at = "a bad epx_plan_route";
-    epx_status_t status = epx_plan_route(plan, &routing, NULL);
+    epx_status_t status = epx_plan_route(plan, &routing, rank_stream());
     buffer_free(&ids, session->self, "ids");
     buffer_free(&weights, session->self, "weights");
     return status;
@@ -51,7 +51,7 @@ static void dead_dispatch(session_t *session, epx_plan_h plan)
     rank_t *self = session->self;
     epx_batch_t batch = EPX_BATCH_INIT;
     self->at = "epx_dispatch of a dead plan";
-    epx_status_t status = epx_dispatch(plan, 0, session->p->x[self->rank], &batch, NULL);
+    epx_status_t status = epx_dispatch(plan, 0, session->p->x[self->rank], &batch, rank_stream());
     expect_status(self, "epx_dispatch", status, self->rank == CULPRIT ? EPX_ERR_ROUTING : EPX_ERR_PEER);
     if (self->rank != CULPRIT)
         expect_text(self, "epx_dispatch", "rank 1", NULL);
@@ -228,13 +228,16 @@ static void split_rank(rank_t *self)
         nap(self, stage);
         if (self->rank != CULPRIT) {
             self->at = "epx_dispatch_start";
-            expect_status(self, "start 0", epx_dispatch_start(plan, 0, x, &batch, NULL), EPX_OK);
-            expect_status(self, "start 1", epx_dispatch_start(plan, 1, x, &batch, NULL), EPX_OK);
+            expect_status(self, "start 0", epx_dispatch_start(plan, 0, x, &batch, rank_stream()), EPX_OK);
+            expect_status(self, "start 1", epx_dispatch_start(plan, 1, x, &batch, rank_stream()), EPX_OK);
             self->at = "epx_dispatch_finish";
-            expect_status(self, "finish 0", epx_dispatch_finish(plan, 0, &batch, NULL), EPX_ERR_PEER);
-            expect_status(self, "finish 1", epx_dispatch_finish(plan, 1, &batch, NULL), EPX_ERR_PEER);
+            expect_status(self, "finish 0", epx_dispatch_finish(plan, 0, &batch, rank_stream()),
+                          EPX_ERR_PEER);
+            expect_status(self, "finish 1", epx_dispatch_finish(plan, 1, &batch, rank_stream()),
+                          EPX_ERR_PEER);
         } else {
-            expect_status(self, "start 0", epx_dispatch_start(plan, 0, x, &batch, NULL), EPX_ERR_ROUTING);
+            expect_status(self, "start 0", epx_dispatch_start(plan, 0, x, &batch, rank_stream()),
+                          EPX_ERR_ROUTING);
         }
         route(&session, plan, 0);
         good_pass(&session, plan, stage);

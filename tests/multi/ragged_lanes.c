@@ -76,7 +76,7 @@ static void lane_dispatch(lane_t *lane, int w)
     calls(lane->session->self, "epx_dispatch", w);
     if (lane->ok)
         made(lane, "epx_dispatch",
-             epx_dispatch(lane->plan, w, lane->problem->x[lane->session->self->rank], batch, NULL));
+             epx_dispatch(lane->plan, w, lane->problem->x[lane->session->self->rank], batch, rank_stream()));
 }
 
 static void lane_combine(lane_t *lane, int w)
@@ -88,7 +88,8 @@ static void lane_combine(lane_t *lane, int w)
     poison(lane->wave[w % 2].y.data, lane->wave[w % 2].y.bytes);
     wave_expert(&lane->pass, w, &lane->batch[w % 2], lane->wave[w % 2].y.data);
     calls(lane->session->self, "epx_combine", w);
-    made(lane, "epx_combine", epx_combine(lane->plan, w, lane->wave[w % 2].y.data, lane->sum.data, NULL));
+    made(lane, "epx_combine",
+         epx_combine(lane->plan, w, lane->wave[w % 2].y.data, lane->sum.data, rank_stream()));
 }
 
 /* The caller's y of this wave, as the oracle has it. */
@@ -117,7 +118,7 @@ static void lane_gradients_out(lane_t *lane, int w)
     if (lane->ok)
         made(lane, "epx_combine_backward",
              epx_combine_backward(lane->plan, w, lane->problem->dout[lane->session->self->rank],
-                                  lane->wave[w % 2].y.data, dy, NULL));
+                                  lane->wave[w % 2].y.data, dy, rank_stream()));
 }
 
 static void lane_gradients_home(lane_t *lane, int w)
@@ -130,7 +131,7 @@ static void lane_gradients_home(lane_t *lane, int w)
     calls(lane->session->self, "epx_dispatch_backward", w);
     made(lane, "epx_dispatch_backward",
          epx_dispatch_backward(lane->plan, w, lane->dx_rows.data, lane->sum.data,
-                               (float *)(void *)lane->dweight.data, NULL));
+                               (float *)(void *)lane->dweight.data, rank_stream()));
 }
 
 static void lane_sum(lane_t *lane, int backward)
@@ -242,7 +243,7 @@ static epx_status_t bad_route(lane_t *lane)
     routing.ids = ids;
     routing.weights = weights;
     calls(lane->session->self, "a bad epx_plan_route", 0);
-    return epx_plan_route(lane->plan, &routing, NULL);
+    return epx_plan_route(lane->plan, &routing, rank_stream());
 }
 
 /* The culprit's routes fail and he goes on at once; another rank sleeps before each of its own. */

@@ -45,7 +45,8 @@ static void step_rank(rank_t *self)
     epx_plan_create(session.group, 0, NULL, &plan);
     expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
     step->stats[self->rank] = (epx_plan_stats_t)EPX_PLAN_STATS_INIT;
-    expect_status(self, "epx_plan_stats", epx_plan_stats(plan, &step->stats[self->rank], NULL), EPX_OK);
+    expect_status(self, "epx_plan_stats", epx_plan_stats(plan, &step->stats[self->rank], rank_stream()),
+                  EPX_OK);
     if (self->rank == 0)
         step->rows_max = session.info.batch_rows_max;
     epx_plan_destroy(&plan);

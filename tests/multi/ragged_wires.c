@@ -36,7 +36,7 @@ static void run_rank(rank_t *self)
     int ok =
         expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK) && pass_forward(&pass);
     run->stats[self->rank] = (epx_plan_stats_t)EPX_PLAN_STATS_INIT;
-    epx_plan_stats(plan, &run->stats[self->rank], NULL);
+    epx_plan_stats(plan, &run->stats[self->rank], rank_stream());
     if (!ok || !pass_backward(&pass))
         epx_group_abort(session.group, "test failed");
     run->out[self->rank] = pass.out;
@@ -249,8 +249,8 @@ static void indexed_rank(rank_t *self)
     for (int w = 0; ok && w < epx_plan_waves(plan); w++) {
         epx_batch_t batch = wave_batch(&pass, &wave);
         poison(wave.rows.data, wave.rows.bytes);
-        ok = expect_status(self, "epx_dispatch", epx_dispatch(plan, w, p->x[self->rank], &batch, NULL),
-                           EPX_OK);
+        ok = expect_status(self, "epx_dispatch",
+                           epx_dispatch(plan, w, p->x[self->rank], &batch, rank_stream()), EPX_OK);
         int64_t different = 0, wanted = 0, largest = -1;
         unsigned char *seen = calloc((size_t)batch.rows_max + 1, 1);
         for (int e = 0; ok && e < batch.local_experts; e++) {
@@ -279,8 +279,8 @@ static void indexed_rank(rank_t *self)
         expect(self, !pass.into || is_poison(wave.rows.data + used, wave.rows.bytes - used),
                "wave %d: written too far", w);
         wave_expert(&pass, w, &batch, wave.y.data);
-        ok = ok &&
-             expect_status(self, "epx_combine", epx_combine(plan, w, wave.y.data, out.data, NULL), EPX_OK);
+        ok = ok && expect_status(self, "epx_combine",
+                                 epx_combine(plan, w, wave.y.data, out.data, rank_stream()), EPX_OK);
     }
     if (ok)
         pass_check_sum(&pass, "out", &out, run->oracle->out);

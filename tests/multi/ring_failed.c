@@ -30,7 +30,7 @@ static epx_status_t bad_route(rank_t *self, epx_plan_h plan, int culprit, int by
     if (self->rank == culprit && by_id)
         ids[TOKENS_MAX * TOP_K - 1] = EXPERTS;
     self->at = "bad route";
-    return epx_plan_route(plan, &routing, NULL);
+    return epx_plan_route(plan, &routing, rank_stream());
 }
 
 static void check_failure(rank_t *self, epx_plan_h plan, int culprit, int by_id, epx_status_t status)
@@ -42,7 +42,7 @@ static void check_failure(rank_t *self, epx_plan_h plan, int culprit, int by_id,
     snprintf(name, sizeof(name), "rank %d", culprit);
     expect_status(self, "bad route", status, wanted);
     expect_text(self, "bad route", name, NULL);
-    expect_status(self, "dispatch of a dead plan", epx_dispatch(plan, 0, x, &batch, NULL), wanted);
+    expect_status(self, "dispatch of a dead plan", epx_dispatch(plan, 0, x, &batch, rank_stream()), wanted);
 }
 
 /* Lane 1 stops in the middle of a pass, lane 0's route fails, lane 1 goes on, lane 0 is routed well. */

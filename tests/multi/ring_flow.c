@@ -252,10 +252,11 @@ static void late_rank(rank_t *self)
             sleep_ms(SLEEP_MS);
         int64_t begin = now_ms();
         ok &= expect_status(self, "epx_dispatch_start",
-                            epx_dispatch_start(walk.lane[0].plan, 0, p->x[self->rank], &batch, NULL), EPX_OK);
+                            epx_dispatch_start(walk.lane[0].plan, 0, p->x[self->rank], &batch, rank_stream()),
+                            EPX_OK);
         ok &= expect(self, now_ms() - begin < SLEEP_MS / 2, "the start took %d ms", (int)(now_ms() - begin));
         ok &= expect_status(self, "epx_dispatch_finish",
-                            epx_dispatch_finish(walk.lane[0].plan, 0, &batch, NULL), EPX_OK);
+                            epx_dispatch_finish(walk.lane[0].plan, 0, &batch, rank_stream()), EPX_OK);
         walk_abandon(&walk, 0);
         walk_route(&walk, 0);
         ok = ok && walk_run(&walk, 1, 0);

@@ -60,23 +60,23 @@ static void step_rank(rank_t *self)
     if (!expect_status(self, "epx_group_open", epx_group_open(self->comm, &config, &group), EPX_OK))
         return;
     expect_status(self, "epx_plan_create", epx_plan_create(group, 0, NULL, &plan), EPX_OK);
-    expect_status(self, "epx_plan_route", epx_plan_route(plan, &routing, NULL), EPX_OK);
+    expect_status(self, "epx_plan_route", epx_plan_route(plan, &routing, rank_stream()), EPX_OK);
     for (int w = 0; w < RANKS; w++) {
         epx_batch_t batch = EPX_BATCH_INIT;
-        expect_status(self, "epx_dispatch", epx_dispatch(plan, w, x, &batch, NULL), EPX_OK);
+        expect_status(self, "epx_dispatch", epx_dispatch(plan, w, x, &batch, rank_stream()), EPX_OK);
         answer(self, step, &batch, rows);
-        expect_status(self, "epx_combine", epx_combine(plan, w, rows, out, NULL), EPX_OK);
+        expect_status(self, "epx_combine", epx_combine(plan, w, rows, out, rank_stream()), EPX_OK);
     }
     for (int t = 0; t < step->tokens; t++)
         expect(self, out[t] == step->wanted[self->rank][t], "out[%d] is %.9g, not %.9g", t, (double)out[t],
                (double)step->wanted[self->rank][t]);
     for (int w = 0; w < RANKS; w++) {
         epx_batch_t dy = EPX_BATCH_INIT;
-        expect_status(self, "epx_combine_backward", epx_combine_backward(plan, w, x, rows, &dy, NULL),
-                      EPX_OK);
+        expect_status(self, "epx_combine_backward",
+                      epx_combine_backward(plan, w, x, rows, &dy, rank_stream()), EPX_OK);
         echo(&dy, rows);
-        expect_status(self, "epx_dispatch_backward", epx_dispatch_backward(plan, w, rows, out, dweight, NULL),
-                      EPX_OK);
+        expect_status(self, "epx_dispatch_backward",
+                      epx_dispatch_backward(plan, w, rows, out, dweight, rank_stream()), EPX_OK);
     }
     for (int t = 0; t < step->tokens; t++)
         expect(self, out[t] == step->wanted_dx[self->rank][t], "dx[%d] is %.9g, not %.9g", t, (double)out[t],
@@ -167,7 +167,7 @@ static const bytes_t wanted_bytes[RANKS][2] = {
 static void check_bytes(rank_t *self, epx_plan_h plan, const bytes_t *wanted)
 {
     epx_plan_stats_t s = EPX_PLAN_STATS_INIT;
-    expect_status(self, "epx_plan_stats", epx_plan_stats(plan, &s, NULL), EPX_OK);
+    expect_status(self, "epx_plan_stats", epx_plan_stats(plan, &s, rank_stream()), EPX_OK);
     expect(self, s.sent_bytes == wanted->sent, "sent %d, not %d", (int)s.sent_bytes, (int)wanted->sent);
     expect(self, s.sent_meta_bytes == wanted->sent_meta, "sent meta %d, not %d", (int)s.sent_meta_bytes,
            (int)wanted->sent_meta);

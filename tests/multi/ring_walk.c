@@ -116,8 +116,10 @@ static void do_dispatch(walk_t *walk, walk_lane_t *l, const choice_t *c)
     int i = c->wave % WALK_DEPTH;
     if (!c->finish) {
         l->batch[i] = wave_batch(&l->pass, &l->forward[i]);
-        good(walk, "epx_dispatch_start", epx_dispatch_start(l->plan, c->wave, l->x.data, &l->batch[i], NULL));
-    } else if (good(walk, "epx_dispatch_finish", epx_dispatch_finish(l->plan, c->wave, &l->batch[i], NULL)))
+        good(walk, "epx_dispatch_start",
+             epx_dispatch_start(l->plan, c->wave, l->x.data, &l->batch[i], rank_stream()));
+    } else if (good(walk, "epx_dispatch_finish",
+                    epx_dispatch_finish(l->plan, c->wave, &l->batch[i], rank_stream())))
         wave_check(&l->pass, c->wave, &l->batch[i], 0);
 }
 
@@ -129,8 +131,9 @@ static void do_combine(walk_t *walk, walk_lane_t *l, const choice_t *c)
         wave_check(&l->pass, c->wave, &l->batch[i], 0); /* still there */
         poison(y->data, y->bytes);
         wave_expert(&l->pass, c->wave, &l->batch[i], y->data);
-        good(walk, "epx_combine_start", epx_combine_start(l->plan, c->wave, y->data, NULL));
-    } else if (good(walk, "epx_combine_finish", epx_combine_finish(l->plan, c->wave, l->sum.data, NULL)) &&
+        good(walk, "epx_combine_start", epx_combine_start(l->plan, c->wave, y->data, rank_stream()));
+    } else if (good(walk, "epx_combine_finish",
+                    epx_combine_finish(l->plan, c->wave, l->sum.data, rank_stream())) &&
                c->wave == l->waves - 1)
         pass_check_sum(&l->pass, "out", &l->sum, l->o->out);
 }
@@ -140,14 +143,14 @@ static void do_combine_backward(walk_t *walk, walk_lane_t *l, const choice_t *c)
     int i = c->wave % WALK_DEPTH;
     if (!c->finish) {
         good(walk, "epx_combine_backward_start",
-             epx_combine_backward_start(l->plan, c->wave, l->dout.data, NULL));
+             epx_combine_backward_start(l->plan, c->wave, l->dout.data, rank_stream()));
         return;
     }
     buffer_t *y = &l->backward[i].y;
     fill_y(walk, l, c->wave, y);
     l->dy[i] = wave_batch(&l->pass, &l->backward[i]);
     if (good(walk, "epx_combine_backward_finish",
-             epx_combine_backward_finish(l->plan, c->wave, y->data, &l->dy[i], NULL)))
+             epx_combine_backward_finish(l->plan, c->wave, y->data, &l->dy[i], rank_stream())))
         wave_check(&l->pass, c->wave, &l->dy[i], 1);
 }
 
@@ -160,10 +163,10 @@ static void do_dispatch_backward(walk_t *walk, walk_lane_t *l, const choice_t *c
         poison(rows->data, rows->bytes);
         wave_expert_backward(&l->pass, c->wave, &l->dy[i], rows->data);
         good(walk, "epx_dispatch_backward_start",
-             epx_dispatch_backward_start(l->plan, c->wave, rows->data, NULL));
+             epx_dispatch_backward_start(l->plan, c->wave, rows->data, rank_stream()));
     } else if (good(walk, "epx_dispatch_backward_finish",
                     epx_dispatch_backward_finish(l->plan, c->wave, l->sum.data,
-                                                 (float *)(void *)l->dweight.data, NULL)) &&
+                                                 (float *)(void *)l->dweight.data, rank_stream())) &&
                c->wave == l->waves - 1) {
         pass_check_sum(&l->pass, "dx", &l->sum, l->o->dx);
         pass_check_dweight(&l->pass, &l->dweight);

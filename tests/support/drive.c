@@ -22,14 +22,15 @@ static int came(const pass_t *pass, const char *call, epx_status_t status)
 {
     if (calls_hook)
         calls_hook(0);
-    return expect_status(pass->session->self, call, status, EPX_OK);
+    return expect_came(pass->session->self, call, status, EPX_OK);
 }
 
 /* The address is a multiple of align and, so that more is never taken for granted, not of twice that. */
 void buffer_new(buffer_t *b, size_t bytes, size_t align)
 {
     b->bytes = bytes;
-    b->base = aligned_alloc(256, (bytes + 2 * GUARD + align + 511) / 256 * 256);
+    b->whole = (bytes + 2 * GUARD + align + 511) / 256 * 256;
+    b->base = on_host() ? aligned_alloc(256, b->whole) : both_new(b->whole);
     cr_assert_not_null(b->base);
     poison(b->base, bytes + 2 * GUARD + align);
     b->data = b->base + GUARD + align;
@@ -39,11 +40,59 @@ void buffer_free(buffer_t *b, rank_t *self, const char *what)
 {
     if (!b->base)
         return;
+    drained();
     int before = is_poison(b->data - GUARD, GUARD), behind = is_poison(b->data + b->bytes, GUARD);
     expect(self, before && behind, "%s: bytes %s the buffer were written", what,
            before ? "behind" : "before");
-    free(b->base);
+    both_free(b->base);
     *b = (buffer_t){0};
+}
+
+/* ---- what the library hands out ---------------------------------------------------------------------------- */
+
+/* A thread's copies of a batch. */
+static _Thread_local struct {
+    void *memory[5];
+} seen;
+
+static const void *look_at(int which, const void *device, size_t bytes)
+{
+    free(seen.memory[which]);
+    seen.memory[which] = NULL;
+    if (device == NULL)
+        return NULL;
+    seen.memory[which] = malloc(bytes + 1);
+    cr_assert_not_null(seen.memory[which]);
+    fetch(seen.memory[which], device, bytes);
+    return seen.memory[which];
+}
+
+static void forget_batch(void)
+{
+    for (int i = 0; i < 5; i++)
+        look_at(i, NULL, 0);
+}
+
+epx_batch_t batch_here(const session_t *session, const epx_batch_t *batch)
+{
+    const problem_t *p = session->p;
+    epx_batch_t here = *batch;
+    size_t rows = (size_t)session->info.batch_rows_max, experts = (size_t)session->info.local_experts;
+    if (on_host())
+        return here;
+    drained();
+    here.rows = (void *)(size_t)look_at(0, batch->rows, rows * problem_row_bytes(p));
+    here.row_index = look_at(1, batch->row_index, rows * sizeof(int32_t));
+    here.origin = look_at(2, batch->origin, rows * sizeof(epx_origin_t));
+    here.row_aux = look_at(3, batch->row_aux, rows * (size_t)p->aux_bytes);
+    look_at(4, NULL, 0);
+    int64_t *counts = seen.memory[4] = calloc(2 * experts + 1, sizeof(*counts));
+    cr_assert_not_null(counts);
+    fetch(counts, batch->expert_start, experts * sizeof(*counts));
+    fetch(counts + experts, batch->expert_count, experts * sizeof(*counts));
+    here.expert_start = counts;
+    here.expert_count = counts + experts;
+    return here;
 }
 
 int session_open(session_t *session, rank_t *self, const problem_t *p, const epx_group_config_t *config)
@@ -62,6 +111,8 @@ int session_open(session_t *session, rank_t *self, const problem_t *p, const epx
 void session_close(session_t *session)
 {
     session->self->at = "epx_group_close";
+    drained();
+    forget_batch();
     epx_group_close(&session->group);
     expect(session->self, session->group == NULL, "epx_group_close left the handle");
 }
@@ -95,10 +146,11 @@ epx_status_t session_route(session_t *session, epx_plan_h plan)
     buffer_t ids, weights;
     epx_routing_t routing = session_routing(session, &ids, &weights);
     calls(session->self, "epx_plan_route", 0);
-    epx_status_t status = epx_plan_route(plan, &routing, NULL);
+    epx_status_t status = epx_plan_route(plan, &routing, rank_stream());
     if (calls_hook)
         calls_hook(0);
-    /* The host reads them before it returns. */
+    /* The host reads them before it returns, a device in stream order. */
+    drained();
     poison(ids.data, ids.bytes);
     poison(weights.data, weights.bytes);
     buffer_free(&ids, session->self, "ids");
@@ -205,7 +257,7 @@ static void check_row(const pass_t *pass, int wave, const epx_batch_t *batch, co
     }
 }
 
-static void check_counts(const pass_t *pass, int wave, const epx_batch_t *batch)
+static void check_counts(const pass_t *pass, int wave, const epx_batch_t *batch, const epx_batch_t *here)
 {
     session_t *session = pass->session;
     rank_t *self = session->self;
@@ -214,7 +266,8 @@ static void check_counts(const pass_t *pass, int wave, const epx_batch_t *batch)
     cr_assert_not_null(start);
     expect(self, batch->local_experts == experts && batch->rows_max == session->info.batch_rows_max,
            "wave %d: local_experts %d rows_max %d", wave, batch->local_experts, (int)batch->rows_max);
-    expect_status(self, "epx_batch_counts", epx_batch_counts(pass->plan, batch, start, count, NULL), EPX_OK);
+    expect_status(self, "epx_batch_counts", epx_batch_counts(pass->plan, batch, start, count, rank_stream()),
+                  EPX_OK);
     for (int e = 0; e < experts; e++) {
         int64_t wanted = oracle_count(pass->o, self->rank, wave, e);
         int64_t at = wanted ? oracle_start(pass->o, self->rank, wave, e) : start[e];
@@ -228,7 +281,7 @@ static void check_counts(const pass_t *pass, int wave, const epx_batch_t *batch)
                "wave %d local expert %d: rows %d..%d overlap, leave the batch or are not aligned", wave, e,
                (int)start[e], (int)(start[e] + count[e]));
         end = start[e] + count[e];
-        expect(self, start[e] == batch->expert_start[e] && count[e] == batch->expert_count[e],
+        expect(self, start[e] == here->expert_start[e] && count[e] == here->expert_count[e],
                "wave %d: epx_batch_counts differs from the batch", wave);
     }
     free(start);
@@ -270,7 +323,8 @@ void wave_check(const pass_t *pass, int wave, const epx_batch_t *batch, int back
     rank_t *self = pass->session->self;
     if (pass->quiet)
         return;
-    check_counts(pass, wave, batch);
+    epx_batch_t here = batch_here(pass->session, batch);
+    check_counts(pass, wave, batch, &here);
     expect(self, !batch->into_rows || batch->rows == batch->into_rows, "wave %d: not the caller's rows",
            wave);
     if (!backward) {
@@ -287,17 +341,18 @@ void wave_check(const pass_t *pass, int wave, const epx_batch_t *batch, int back
         for (int64_t a = 0; a < p->tokens[s] * p->columns; a++) {
             const seat_t *seat = &pass->o->seat[s][a];
             if (seat->fate == KEPT && seat->owner == self->rank && seat->wave == wave)
-                check_row(pass, wave, batch, seat, backward);
+                check_row(pass, wave, &here, seat, backward);
         }
     }
     if (batch->row_index && !backward)
-        check_index(pass, wave, batch);
+        check_index(pass, wave, &here);
 }
 
 /* For every counted row of the batch: to[row] = expert(row). All other rows stay poison. */
-static void apply(const pass_t *pass, const epx_batch_t *batch, void *to,
+static void apply(const pass_t *pass, const epx_batch_t *theirs, void *to,
                   void (*expert)(const problem_t *, int, const void *, void *))
 {
+    epx_batch_t here = batch_here(pass->session, theirs), *batch = &here;
     const problem_t *p = pass->session->p;
     for (int e = 0; e < pass->session->info.local_experts; e++) {
         for (int64_t i = 0; i < batch->expert_count[e]; i++) {
@@ -332,6 +387,7 @@ void pass_check_sum(const pass_t *pass, const char *which, const buffer_t *sum, 
     size_t row = (size_t)p->width * type_size(type), n = (size_t)p->tokens[self->rank] * (size_t)p->width;
     if (pass->quiet || pass->loose)
         return;
+    drained();
     for (size_t i = 0; i < n; i++) {
         float got = row_get(sum->data, type, i), want = row_get(wanted[self->rank], type, i);
         if (!expect(self, same_number(got, want), "%s[%d, %d] is %.9g, not %.9g", which,
@@ -349,6 +405,7 @@ void pass_check_dweight(const pass_t *pass, const buffer_t *dweight)
     size_t n = (size_t)p->tokens[self->rank] * (size_t)p->columns;
     if (pass->quiet || pass->loose)
         return;
+    drained();
     for (size_t i = 0; i < n; i++) {
         float got = row_get(dweight->data, EPX_FP32, i), want = pass->o->dweight[self->rank][i];
         if (!expect(self, same_number(got, want), "dweight[%d, %d] is %.9g, not %.9g",
@@ -390,6 +447,7 @@ static void flight_new(flight_t *f, pass_t *pass, unsigned char *const *rows)
 static void flight_free(flight_t *f, unsigned char *const *rows)
 {
     rank_t *self = f->pass->session->self;
+    drained();
     expect(self, memcmp(f->x.data, rows[self->rank], f->x.bytes) == 0,
            "the library changed what it was given to send");
     for (int i = 0; i < 2; i++) {
@@ -414,35 +472,36 @@ static int made(flight_t *f, const char *call, epx_status_t status)
 static void dispatch_start(flight_t *f, int w)
 {
     f->batch[w % 2] = wave_batch(f->pass, &f->wave[w % 2]);
-    CALL(f, epx_dispatch_start, w, f->pass->plan, w, f->x.data, &f->batch[w % 2], NULL);
+    CALL(f, epx_dispatch_start, w, f->pass->plan, w, f->x.data, &f->batch[w % 2], rank_stream());
 }
 
 static void dispatch_finish(flight_t *f, int w)
 {
-    if (CALL(f, epx_dispatch_finish, w, f->pass->plan, w, &f->batch[w % 2], NULL))
+    if (CALL(f, epx_dispatch_finish, w, f->pass->plan, w, &f->batch[w % 2], rank_stream()))
         wave_check(f->pass, w, &f->batch[w % 2], 0);
 }
 
 static void dispatch(flight_t *f, int w)
 {
     f->batch[w % 2] = wave_batch(f->pass, &f->wave[w % 2]);
-    if (CALL(f, epx_dispatch, w, f->pass->plan, w, f->x.data, &f->batch[w % 2], NULL))
+    if (CALL(f, epx_dispatch, w, f->pass->plan, w, f->x.data, &f->batch[w % 2], rank_stream()))
         wave_check(f->pass, w, &f->batch[w % 2], 0);
 }
 
 static void compute(flight_t *f, int w)
 {
     buffer_t *y = &f->wave[w % 2].y;
+    drained();
     wave_check(f->pass, w, &f->batch[w % 2], 0); /* still there, whatever else is in flight */
     poison(y->data, y->bytes);
-    CALL(f, epx_check_poison, w, f->pass->plan, w, y->data, NULL);
+    CALL(f, epx_check_poison, w, f->pass->plan, w, y->data, rank_stream());
     wave_expert(f->pass, w, &f->batch[w % 2], y->data);
 }
 
 static void combine(flight_t *f, int w)
 {
     compute(f, w);
-    CALL(f, epx_combine, w, f->pass->plan, w, f->wave[w % 2].y.data, f->sum.data, NULL);
+    CALL(f, epx_combine, w, f->pass->plan, w, f->wave[w % 2].y.data, f->sum.data, rank_stream());
 }
 
 static void forward_split(flight_t *f, int waves)
@@ -456,8 +515,8 @@ static void forward_split(flight_t *f, int waves)
         if (!f->ok)
             return;
         compute(f, w);
-        CALL(f, epx_combine_start, w, pass->plan, w, f->wave[w % 2].y.data, NULL);
-        CALL(f, epx_combine_finish, w, pass->plan, w, f->sum.data, NULL);
+        CALL(f, epx_combine_start, w, pass->plan, w, f->wave[w % 2].y.data, rank_stream());
+        CALL(f, epx_combine_finish, w, pass->plan, w, f->sum.data, rank_stream());
     }
 }
 
@@ -491,6 +550,7 @@ static unsigned char *copy_of(const buffer_t *buffer, size_t bytes)
 {
     unsigned char *copy = malloc(bytes + 1);
     cr_assert_not_null(copy);
+    drained();
     memcpy(copy, buffer->data, bytes);
     return copy;
 }
@@ -525,6 +585,7 @@ static void fill_y(flight_t *f, int w)
     const problem_t *p = f->pass->session->p;
     size_t bytes = problem_row_bytes(p);
     buffer_t *y = &f->wave[w % 2].y;
+    drained();
     poison(y->data, y->bytes);
     for (int s = 0; s < p->ranks; s++) {
         for (int64_t a = 0; a < p->tokens[s] * p->columns; a++) {
@@ -539,23 +600,25 @@ static void fill_y(flight_t *f, int w)
 static void re_dispatch(flight_t *f, int w, buffer_t *x)
 {
     epx_batch_t batch = wave_batch(f->pass, &f->again[w % 2]);
-    if (CALL(f, epx_dispatch, w, f->pass->plan, w, x->data, &batch, NULL))
+    if (CALL(f, epx_dispatch, w, f->pass->plan, w, x->data, &batch, rank_stream()))
         wave_check(f->pass, w, &batch, 0);
 }
 
 static void gradients_home(flight_t *f, int w)
 {
     buffer_t *dx_rows = &f->dx_rows[w % 2];
+    drained();
     float *dweight = f->pass->no_dweight ? NULL : (float *)(void *)f->dweight.data;
     wave_check(f->pass, w, &f->batch[w % 2], 1);
     poison(dx_rows->data, dx_rows->bytes);
     wave_expert_backward(f->pass, w, &f->batch[w % 2], dx_rows->data);
     if (f->pass->schedule != SPLIT) {
-        CALL(f, epx_dispatch_backward, w, f->pass->plan, w, dx_rows->data, f->sum.data, dweight, NULL);
+        CALL(f, epx_dispatch_backward, w, f->pass->plan, w, dx_rows->data, f->sum.data, dweight,
+             rank_stream());
         return;
     }
-    CALL(f, epx_dispatch_backward_start, w, f->pass->plan, w, dx_rows->data, NULL);
-    CALL(f, epx_dispatch_backward_finish, w, f->pass->plan, w, f->sum.data, dweight, NULL);
+    CALL(f, epx_dispatch_backward_start, w, f->pass->plan, w, dx_rows->data, rank_stream());
+    CALL(f, epx_dispatch_backward_finish, w, f->pass->plan, w, f->sum.data, dweight, rank_stream());
 }
 
 static void gradients_out(flight_t *f, int w)
@@ -566,10 +629,10 @@ static void gradients_out(flight_t *f, int w)
     fill_y(f, w);
     *dy = wave_batch(pass, &f->wave[w % 2]);
     if (pass->schedule != SPLIT) {
-        CALL(f, epx_combine_backward, w, pass->plan, w, f->x.data, y->data, dy, NULL);
+        CALL(f, epx_combine_backward, w, pass->plan, w, f->x.data, y->data, dy, rank_stream());
     } else {
-        CALL(f, epx_combine_backward_start, w, pass->plan, w, f->x.data, NULL);
-        CALL(f, epx_combine_backward_finish, w, pass->plan, w, y->data, dy, NULL);
+        CALL(f, epx_combine_backward_start, w, pass->plan, w, f->x.data, rank_stream());
+        CALL(f, epx_combine_backward_finish, w, pass->plan, w, y->data, dy, rank_stream());
     }
     if (f->ok)
         wave_check(pass, w, dy, 1);
@@ -634,7 +697,7 @@ void pass_stats(const pass_t *pass)
     rank_t *self = pass->session->self;
     epx_plan_stats_t got = EPX_PLAN_STATS_INIT;
     const epx_plan_stats_t *want = &pass->o->stats[self->rank];
-    expect_status(self, "epx_plan_stats", epx_plan_stats(pass->plan, &got, NULL), EPX_OK);
+    expect_status(self, "epx_plan_stats", epx_plan_stats(pass->plan, &got, rank_stream()), EPX_OK);
     const struct {
         const char *name;
         int64_t got, want;

@@ -8,13 +8,14 @@
 #ifndef TESTS_DRIVE_H
 #define TESTS_DRIVE_H
 
+#include "support/device.h"
 #include "support/oracle.h"
 #include "support/world.h"
 
 /* Memory between guards. NULL data never happens: an empty buffer still has an address. */
 typedef struct buffer {
     unsigned char *base, *data;
-    size_t bytes;
+    size_t bytes, whole;
 } buffer_t;
 
 /* data is aligned to `align` and to nothing more. */
@@ -29,6 +30,10 @@ typedef struct session {
     epx_group_h group;
     epx_group_info_t info;
 } session_t;
+
+/* A batch as the host can look at it: the same on the host, copies of it elsewhere, until this thread's next
+ * look. */
+epx_batch_t batch_here(const session_t *session, const epx_batch_t *batch);
 
 /* Opens the problem's group; 0 when that failed (which is counted as a failure). config NULL: problem_config.
  */

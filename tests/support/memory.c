@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "support/device.h"
 #include "support/number.h"
 #include "support/world.h"
 
@@ -23,7 +24,9 @@ static void *take(void *context, size_t bytes, size_t alignment, int device)
     m->strange += !power;
     if (m->requests++ != m->fail_at && power && bytes <= (size_t)1 << 36) {
         size_t align = alignment < sizeof(void *) ? sizeof(void *) : alignment;
-        if (posix_memalign(&memory, align, bytes ? bytes : 1) != 0)
+        if (device && !on_host())
+            memory = both_new(bytes);
+        else if (posix_memalign(&memory, align, bytes ? bytes : 1) != 0)
             memory = NULL;
     }
     if (memory && block) {
@@ -41,6 +44,15 @@ static void *take(void *context, size_t bytes, size_t alignment, int device)
     return memory;
 }
 
+static void drop(block_t *block)
+{
+    if (block->device)
+        both_free(block->memory);
+    else
+        free(block->memory);
+    free(block);
+}
+
 static void give(void *context, void *memory, size_t bytes, int device)
 {
     memory_t *m = context;
@@ -55,8 +67,7 @@ static void give(void *context, void *memory, size_t bytes, int device)
         m->live_bytes -= (int64_t)block->bytes;
         *at = block->next;
         poison(memory, block->bytes); /* who reads it later sees NaNs */
-        free(memory);
-        free(block);
+        drop(block);
     } else {
         m->strange += memory != NULL;
     }
@@ -76,8 +87,7 @@ void memory_end(memory_t *m, const char *what)
     expect(NULL, m->strange == 0, "%s: %lld strange requests or releases", what, (long long)m->strange);
     while (m->blocks) {
         block_t *next = m->blocks->next;
-        free(m->blocks->memory);
-        free(m->blocks);
+        drop(m->blocks);
         m->blocks = next;
     }
     pthread_mutex_destroy(&m->mutex);

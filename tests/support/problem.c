@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/device.h"
+
 #define LOCAL_HOST .fabric = "local", .device = "host"
 #define POOLED_ARM .transport = "pooled_wave", .kind = POOLED_WAVE, LOCAL_HOST
 #define RAGGED_ARM .transport = "ragged", .kind = RAGGED, LOCAL_HOST
@@ -146,10 +148,10 @@ static void free_inputs(problem_t *p)
 {
     for (int r = 0; r < p->ranks; r++) {
         free(p->ids[r]);
-        free(p->weights[r]);
-        free(p->x[r]);
-        free(p->dout[r]);
-        free(p->aux[r]);
+        both_free(p->weights[r]);
+        both_free(p->x[r]);
+        both_free(p->dout[r]);
+        both_free(p->aux[r]);
     }
 }
 
@@ -239,10 +241,10 @@ void problem_inputs(problem_t *p, pattern_t pattern, const int *tokens, uint64_t
     for (int r = 0; r < p->ranks; r++) {
         p->tokens[r] = tokens ? tokens[r] : dice_range(&dice, 0, p->tokens_max);
         p->ids[r] = malloc(cells * sizeof(int64_t));
-        p->weights[r] = malloc(cells * sizeof(float));
-        p->x[r] = malloc(rows * problem_row_bytes(p));
-        p->dout[r] = malloc(rows * problem_row_bytes(p));
-        p->aux[r] = malloc(rows * (size_t)p->aux_bytes + 1);
+        p->weights[r] = both_new(cells * sizeof(float));
+        p->x[r] = both_new(rows * problem_row_bytes(p));
+        p->dout[r] = both_new(rows * problem_row_bytes(p));
+        p->aux[r] = both_new(rows * (size_t)p->aux_bytes + 1);
         for (size_t t = 0; t < rows; t++) {
             for (int k = 0; k < p->columns; k++) {
                 size_t a = t * (size_t)p->columns + (size_t)k;
@@ -281,7 +283,7 @@ epx_group_config_t problem_config(const problem_t *p)
     config.spill_choices = p->arm.spill;
     config.transport = p->arm.transport;
     config.fabric = p->arm.fabric;
-    config.device = p->arm.device;
+    config.device = strcmp(p->arm.device, "host") == 0 ? test_device_name() : p->arm.device;
     config.capacity_factor = p->arm.dropless ? EPX_DROPLESS : p->cf;
     config.sender_factor = p->arm.kind == POOLED_WAVE ? p->cs : 0;
     config.waves = p->arm.waves;

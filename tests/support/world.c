@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/device.h"
+
 #define FAILURES_SHOWN 12
 #define STACK_BYTES ((size_t)1 << 20)
 
@@ -98,6 +100,13 @@ int expect(rank_t *self, int ok, const char *format, ...)
 
 int expect_status(rank_t *self, const char *call, epx_status_t got, epx_status_t wanted)
 {
+    int ok = expect_came(self, call, got, wanted);
+    drained();
+    return ok;
+}
+
+int expect_came(rank_t *self, const char *call, epx_status_t got, epx_status_t wanted)
+{
     return expect(self, got == wanted, "%s gave %s, not %s (%s)", call, epx_status_name(got),
                   epx_status_name(wanted), epx_last_error());
 }
@@ -161,6 +170,7 @@ static void *rank_thread(void *arg)
     self->world->fn(self);
     self->at = "ended";
     epx_comm_destroy(&self->comm);
+    rank_stream_end();
     atomic_fetch_sub(&self->world->running, 1);
     return NULL;
 }
@@ -196,6 +206,7 @@ void world_run(int ranks, rank_fn fn, void *arg)
     epx_comm_h *comm = calloc((size_t)ranks, sizeof(*comm));
     pthread_attr_t attributes;
     world.rank = calloc((size_t)ranks, sizeof(*world.rank));
+    test_device(); /* before there are threads */
     cr_assert(thread && comm && world.rank);
     atomic_store(&world.running, ranks);
     pthread_barrier_init(&world.barrier, NULL, (unsigned)ranks);

@@ -46,8 +46,11 @@ int64_t now_ms(void);
 
 /* Counts a failure unless ok. Returns ok. self may be NULL outside a rank. */
 int expect(rank_t *self, int ok, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* A call's status: what was called, what came, what was wanted, and the library's own text. */
+/* A call's status: what was called, what came, what was wanted, and the library's own text. Then waits until
+ * the device is through with what the call left in this rank's stream. */
 int expect_status(rank_t *self, const char *call, epx_status_t got, epx_status_t wanted);
+/* The same, and waits for nothing. */
+int expect_came(rank_t *self, const char *call, epx_status_t got, epx_status_t wanted);
 /* The library's last error names all of the words; NULL ends the list. */
 int expect_text(rank_t *self, const char *call, ...);
 

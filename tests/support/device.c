@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/device.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/registry.h"
+#include "support/guarded.h"
+#include "support/number.h"
+
+static struct {
+    pthread_once_t once;
+    const epx_device_ops_t *ops;
+} device = {.once = PTHREAD_ONCE_INIT};
+
+static void choose(void)
+{
+    const char *wanted = getenv("TEST_DEVICE");
+    char reason[320] = "it is not known";
+    device.ops = epx_device_of_host();
+    if (wanted == NULL || strcmp(wanted, "host") == 0)
+        return;
+    device.ops = NULL;
+    if (strcmp(wanted, "guarded") == 0) {
+        epx_device_stand_in("cuda", &guarded_device);
+        device.ops = &guarded_device;
+    } else {
+        for (int32_t i = 0; i < epx_device_count(); i++)
+            if (strcmp(epx_device_at(i)->name, wanted) == 0)
+                device.ops = epx_device_at(i)->ops;
+    }
+    if (device.ops == NULL || device.ops->probe(reason, sizeof(reason)) <= 0) {
+        fprintf(stderr, "TEST_DEVICE=%s: %s\n", wanted, reason);
+        exit(2);
+    }
+}
+
+const epx_device_ops_t *test_device(void)
+{
+    pthread_once(&device.once, choose);
+    return device.ops;
+}
+
+const char *test_device_name(void) { return test_device()->name; }
+
+int on_host(void) { return test_device()->host_access; }
+
+void only_on_host(const char *why)
+{
+    if (!on_host())
+        cr_skip_test("on the host only: %s", why);
+}
+
+static void must(epx_status_t status, const char *what)
+{
+    if (status == EPX_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", what, epx_last_error());
+    abort();
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------------ */
+
+static _Thread_local epx_stream_t mine;
+
+epx_stream_t rank_stream(void)
+{
+    if (!on_host() && mine == NULL)
+        must(test_device()->stream_create(&mine), "a stream for the rank");
+    return mine;
+}
+
+void rank_stream_end(void)
+{
+    if (mine == NULL)
+        return;
+    drained();
+    test_device()->stream_destroy(mine);
+    mine = NULL;
+}
+
+void drained(void)
+{
+    if (mine != NULL)
+        must(test_device()->synchronize(mine), "waiting for the rank's stream");
+}
+
+/* ---- memory for both ---------------------------------------------------------------------------------------- */
+
+/* Such memory is slow to get: blocks by powers of two, cut from large pieces and kept for the next test. */
+enum { CLASSES = 40, LEAST = 256, PIECE = 16 << 20 };
+
+typedef struct block {
+    struct block *next;
+    int size_class;
+} block_t;
+
+static struct {
+    pthread_mutex_t mutex;
+    block_t *free[CLASSES];
+    char *piece;
+    size_t left;
+} both = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void *from_device(size_t bytes)
+{
+    void *memory = test_device()->allocate_shared(bytes + LEAST);
+    if (memory == NULL) {
+        fprintf(stderr, "no %zu bytes for host and device\n", bytes);
+        abort();
+    }
+    return (char *)memory + (LEAST - (size_t)memory % LEAST) % LEAST;
+}
+
+/* A block of that class and its header before it, under the mutex. */
+static block_t *cut(int size_class)
+{
+    size_t bytes = ((size_t)LEAST << size_class) + LEAST;
+    block_t *block = both.free[size_class];
+    if (block != NULL) {
+        both.free[size_class] = block->next;
+        return block;
+    }
+    if (bytes > PIECE)
+        return from_device(bytes);
+    if (bytes > both.left) {
+        both.piece = from_device(PIECE);
+        both.left = PIECE;
+    }
+    block = (block_t *)(void *)both.piece;
+    both.piece += bytes;
+    both.left -= bytes;
+    return block;
+}
+
+void *both_new(size_t bytes)
+{
+    int size_class = 0;
+    if (on_host()) {
+        void *memory = malloc(bytes > 0 ? bytes : 1);
+        if (memory == NULL)
+            abort();
+        return memory;
+    }
+    while (((size_t)LEAST << size_class) < bytes)
+        size_class++;
+    pthread_mutex_lock(&both.mutex);
+    block_t *block = cut(size_class);
+    block->size_class = size_class;
+    pthread_mutex_unlock(&both.mutex);
+    return (char *)block + LEAST;
+}
+
+void both_free(void *memory)
+{
+    if (memory == NULL || on_host()) {
+        free(memory);
+        return;
+    }
+    block_t *block = (block_t *)(void *)((char *)memory - LEAST);
+    pthread_mutex_lock(&both.mutex);
+    block->next = both.free[block->size_class];
+    both.free[block->size_class] = block;
+    pthread_mutex_unlock(&both.mutex);
+}
+
+/* ---- memory of the device ----------------------------------------------------------------------------------- */
+
+void *device_new(size_t bytes)
+{
+    void *memory = test_device()->allocate(bytes > 0 ? bytes : 1, 256);
+    if (memory == NULL) {
+        fprintf(stderr, "no %zu bytes on the device\n", bytes);
+        abort();
+    }
+    return memory;
+}
+
+void device_free(void *memory, size_t bytes)
+{
+    if (memory != NULL)
+        test_device()->release(memory, bytes > 0 ? bytes : 1);
+}
+
+void fetch(void *to, const void *from, size_t bytes)
+{
+    if (on_host()) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    must(test_device()->copy(to, from, bytes, rank_stream()), "a copy");
+    drained();
+}
+
+void device_poison(void *memory, size_t bytes)
+{
+    if (on_host()) {
+        poison(memory, bytes);
+        return;
+    }
+    void *pattern = malloc(bytes + 1);
+    if (pattern == NULL)
+        abort();
+    poison(pattern, bytes);
+    fetch(memory, pattern, bytes);
+    free(pattern);
+}
