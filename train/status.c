@@ -17,9 +17,12 @@ int epx_train_status(epx_status_t status)
 int epx_train_agree(epx_comm_h world, int code)
 {
     int64_t worst = code;
-    int reached = epx_train_status(epx_comm_allreduce(world, &worst, 1, EPX_NUMBER_INT64, EPX_MAX));
-    if (code != EPX_TRAIN_OK || reached != EPX_TRAIN_OK)
-        return code != EPX_TRAIN_OK ? code : reached;
+    epx_status_t status = epx_comm_allreduce(world, &worst, 1, EPX_NUMBER_INT64, EPX_MAX);
+    if (code != EPX_TRAIN_OK) /* its sentence stands, even where a faster peer has already ended the call */
+        return code;
+    int reached = epx_train_status(status);
+    if (reached != EPX_TRAIN_OK)
+        return reached;
     if (worst == EPX_TRAIN_OK)
         return EPX_TRAIN_OK;
     return epx_train_follow((int)worst, "another rank failed: see its message");
