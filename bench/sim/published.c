@@ -26,12 +26,13 @@ typedef struct predicted {
 
 /* All that is counted for the table. */
 typedef struct counted {
-    epx_sim_point_t hero[3]; /* defaults; waterfill at 1.05; senders 1.05 with receivers 1.33 */
+    epx_sim_point_t hero[4]; /* defaults; waterfill at 1.05, in two chunks and in one; senders 1.05 with
+                                receivers 1.33 */
     epx_sim_point_t distant; /* sequences of 262,144 over four ranks */
     predicted_t cells;
 } counted_t;
 
-enum { HERO, WATERFILL, UNEVEN };
+enum { HERO, WATERFILL, WATERFILL_WHOLE, UNEVEN, POINTS };
 enum { POOLED, RAGGED };
 
 /* ---- fixed cells --------------------------------------------------------------------------------------------------- */
@@ -97,7 +98,7 @@ static predicted_t run_cells(const epx_sim_settings_t *s, const epx_sim_input_t 
 
 /* pooled_wave, then ragged, with these factors. */
 static int make_point(const epx_sim_settings_t *s, double receivers, double senders, int32_t accept,
-                      epx_sim_point_t *point)
+                      int64_t waves, epx_sim_point_t *point)
 {
     point->settings = *s;
     epx_sim_settings_t *own = &point->settings;
@@ -108,7 +109,8 @@ static int make_point(const epx_sim_settings_t *s, double receivers, double send
     own->accept[0] = accept;
     own->capacity_factor = receivers;
     own->sender_factor = senders;
-    own->waves = own->overflow = 0;
+    own->waves = waves;
+    own->overflow = 0;
     own->recompute = 1; /* that job makes its forward products again */
     int rc = epx_sim_cases_make(own);
     return rc == EPX_GO_ON ? EPX_EXIT_OK : rc;
@@ -121,15 +123,17 @@ static int count_all(const epx_sim_settings_t *s, counted_t *counted)
     distant.shape.ranks = 16;
     distant.shape.context_parallel = 4;
     distant.shape.model.sequence = 262144;
-    int rc = make_point(s, 1.15, 1.15, 0, &counted->hero[HERO]);
+    int rc = make_point(s, 1.15, 1.15, 0, 0, &counted->hero[HERO]);
     if (rc == EPX_EXIT_OK)
-        rc = make_point(s, 1.05, 1.05, 1, &counted->hero[WATERFILL]);
+        rc = make_point(s, 1.05, 1.05, 1, 0, &counted->hero[WATERFILL]);
     if (rc == EPX_EXIT_OK)
-        rc = make_point(s, 1.33, 1.05, 0, &counted->hero[UNEVEN]);
+        rc = make_point(s, 1.05, 1.05, 1, 1, &counted->hero[WATERFILL_WHOLE]);
     if (rc == EPX_EXIT_OK)
-        rc = make_point(&distant, 1.15, 1.15, 0, &counted->distant);
+        rc = make_point(s, 1.33, 1.05, 0, 0, &counted->hero[UNEVEN]);
     if (rc == EPX_EXIT_OK)
-        rc = epx_sim_points_run(counted->hero, 3);
+        rc = make_point(&distant, 1.15, 1.15, 0, 0, &counted->distant);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_sim_points_run(counted->hero, POINTS);
     if (rc == EPX_EXIT_OK)
         rc = epx_sim_points_run(&counted->distant, 1);
     if (rc == EPX_EXIT_OK)
@@ -186,6 +190,7 @@ static predicted_t percent(predicted_t share)
 static predicted_t pooled_drops(const counted_t *c) { return percent(drops(of(c, HERO, POOLED))); }
 static predicted_t ragged_drops(const counted_t *c) { return percent(drops(of(c, HERO, RAGGED))); }
 static predicted_t waterfill_drops(const counted_t *c) { return percent(drops(of(c, WATERFILL, RAGGED))); }
+static predicted_t whole_drops(const counted_t *c) { return percent(drops(of(c, WATERFILL_WHOLE, RAGGED))); }
 static predicted_t uneven_drops(const counted_t *c) { return percent(drops(of(c, UNEVEN, POOLED))); }
 static predicted_t cell_drops(const counted_t *c) { return percent(c->cells); }
 static predicted_t distant_pooled(const counted_t *c) { return percent(drops(&c->distant.result[POOLED])); }
@@ -225,6 +230,7 @@ static const struct {
     {"drops, pooled_wave 1.15", "%", 2.67, 2.67, 1, pooled_drops, "chose alpha"},
     {"drops, ragged 1.15", "%", 0.018, 0.018, 1, ragged_drops, "chose sigma"},
     {"drops, waterfill 1.05", "%", 0.5, 0.8, 0, waterfill_drops, "issue 8311, pull request 8320"},
+    {"drops, waterfill 1.05, one chunk", "%", 0.5, 0.8, 0, whole_drops, "how many chunks is not said"},
     {"drops, senders 1.05, receivers 1.33", "%", 2.41, 2.41, 0, uneven_drops,
      "of another state of the router"},
     {"drops, fixed cells 1.3", "%", 6.6, 7.1, 0, cell_drops, "issue 8077: another shape, 192 experts"},
@@ -319,7 +325,7 @@ int epx_sim_published_run(const epx_sim_settings_t *s, epx_json_t *json)
         else
             print_rows(counted);
     }
-    epx_sim_points_free(counted->hero, 3);
+    epx_sim_points_free(counted->hero, POINTS);
     epx_sim_points_free(&counted->distant, 1);
     free(counted);
     return rc;
