@@ -135,12 +135,14 @@ Test(accept_ragged, fair_spares_the_last_sender)
 /* Nearly 3 * 2^30 rows are wanted: sums pass 2^31 and products 2^60. */
 Test(accept_ragged, large_counts_stay_exact)
 {
-    by_hand(3, 1, (int32_t[]){1 << 30, (1 << 30) - 1, 1 << 30}, 0.5, EPX_ACCEPT_FAIR);
-    /* A_max is 1000 here, so that phys = ceil(3000 * 0.5) binds. */
+    static const int32_t counts[] = {1 << 30, (1 << 30) - 1, 1 << 30};
+    by_hand(3, 1, counts, 0.5, EPX_ACCEPT_PREFIX);
+    /* A_max is 1000 here, so that phys = ceil(3000 * 0.5) binds prefix. */
     cr_assert_eq(acc[0] + acc[1] + acc[2], 1500);
+    by_hand(3, 1, counts, 0.5, EPX_ACCEPT_FAIR);
     c.rule.assignments_max = INT32_MAX;
     accept(0, 0);
-    /* cap = ceil((3 * 2^30 - 1) / 2) = 1610612736 = 3 * 2^29; shares 2^29 + 1/6, 2^29 - 1/3, 2^29 + 1/6
+    /* c = ceil((3 * 2^30 - 1) / 2) = 1610612736 = 3 * 2^29; shares 2^29 + 1/6, 2^29 - 1/3, 2^29 + 1/6
      * (about): whole parts 2^29, 2^29 - 1, 2^29, one seat, largest remainder 2/3: sender 1. */
     cr_assert_eq(acc[0], 1 << 29);
     cr_assert_eq(acc[1], 1 << 29);
