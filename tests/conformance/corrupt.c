@@ -129,6 +129,7 @@ static void stage_rank(rank_t *self)
     int on = 1, caught = 0;
     for (int w = 0; w < epx_plan_waves(plan); w++) {
         epx_batch_t batch = EPX_BATCH_INIT;
+        world_meet(self); /* nobody stores anything now */
         if (self->rank == VICTIM)
             remember(stage);
         world_meet(self);
