@@ -7,7 +7,7 @@
 #include "bench/sim/report.h"
 #include "tools/common/program.h"
 
-enum { WIDTH = 460, HEIGHT = 320, LEFT = 64, RIGHT = 16, TOP = 16, BOTTOM = 44, TICKS = 5 };
+enum { WIDTH = 460, HEIGHT = 320, LEFT = 64, RIGHT = 28, TOP = 16, BOTTOM = 44, TICKS = 5 };
 
 /* Drops of nothing would be infinitely low on a logarithmic axis. */
 #define DROPS_LEAST 1e-5
@@ -27,7 +27,7 @@ static double step_of(const epx_sim_result_t *result) { return result->cost.step
 
 static const axis_t axes[] = {{"bytes of a transfer, per rank", "GB", 1e-9, transfer_of},
                               {"memory of a group, per rank", "GiB", 1.0 / (1 << 30), memory_of},
-                              {"predicted step", "ms", 1e3, step_of}};
+                              {"predicted step", "s", 1, step_of}};
 
 /* Text into HTML. */
 static void put(FILE *out, const char *text)
@@ -46,7 +46,8 @@ static void put(FILE *out, const char *text)
 typedef struct chart {
     FILE *out;
     const axis_t *axis;
-    double from, to;  /* of the axis, in its unit */
+    int wide;         /* values so far apart that the axis is logarithmic too */
+    double from, to;  /* of the axis, in its unit; logarithms where it is wide */
     double low, high; /* of drops, log10 */
 } chart_t;
 
@@ -55,9 +56,15 @@ static double drops_of(const epx_sim_result_t *result)
     return log10(fmax(result->drop_spread.mean, DROPS_LEAST));
 }
 
+/* place: a value, or its logarithm where the axis is wide. */
+static double x_at(const chart_t *chart, double place)
+{
+    return LEFT + (place - chart->from) / (chart->to - chart->from) * (WIDTH - LEFT - RIGHT);
+}
+
 static double x_of(const chart_t *chart, double value)
 {
-    return LEFT + (value - chart->from) / (chart->to - chart->from) * (WIDTH - LEFT - RIGHT);
+    return x_at(chart, chart->wide ? log10(value) : value);
 }
 
 static double y_of(const chart_t *chart, double log_drops)
@@ -83,9 +90,16 @@ static void measure(chart_t *chart, const epx_sim_point_t *points, int32_t count
             chart->high = fmax(chart->high, drops_of(&points[p].result[i]));
         }
     }
+    if (isinf(chart->from))
+        chart->from = chart->to = 1;
+    chart->wide = chart->from > 0 && chart->to > 4 * chart->from;
+    if (chart->wide) {
+        chart->from = log10(chart->from);
+        chart->to = log10(chart->to);
+    }
     double room = chart->to > chart->from ? 0.04 * (chart->to - chart->from) : 0.5 * fabs(chart->to) + 1e-9;
-    chart->from = isinf(chart->from) ? 0 : chart->from - room;
-    chart->to = isinf(chart->to) ? 1 : chart->to + room;
+    chart->from -= room;
+    chart->to += room;
     chart->low = floor(chart->low);
     chart->high = fmax(ceil(chart->high), chart->low + 1);
 }
@@ -103,9 +117,9 @@ static void draw_frame(const chart_t *chart)
                 y <= log10(DROPS_LEAST) ? "&le; " : "", 100 * pow(10, y));
     }
     for (int i = 0; i < TICKS; i++) {
-        double value = chart->from + (chart->to - chart->from) * i / (TICKS - 1);
-        fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.4g</text>\n", x_of(chart, value),
-                HEIGHT - BOTTOM + 18, value);
+        double place = chart->from + (chart->to - chart->from) * i / (TICKS - 1);
+        fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.3g</text>\n", x_at(chart, place),
+                HEIGHT - BOTTOM + 18, chart->wide ? pow(10, place) : place);
     }
     fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s, %s</text>\n", (LEFT + WIDTH - RIGHT) / 2,
             HEIGHT - 6, chart->axis->title, chart->axis->unit);
