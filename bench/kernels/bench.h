@@ -14,8 +14,9 @@ typedef struct kernels_bench {
     epx_event_t from, to;
     int64_t tokens, width, top_k, experts, repeats;
     int32_t failed;
-    double copy_rate,
-        fill_rate;    /* of this device in this run: bytes read + written, bytes written, per second */
+    double copy_rate; /* of this device in this run, for the largest copy: bytes read + written per second */
+    char *floor_to, *floor_from; /* what the device copies and fills itself */
+    size_t floor_bytes;
     epx_json_t *json; /* NULL: the table for people */
     uint64_t dice;
 } kernels_bench_t;
@@ -38,9 +39,10 @@ typedef struct bench_line {
 } bench_line_t;
 void bench_print(kernels_bench_t *bench, const bench_line_t *line);
 
-/* Seconds that the device's own copy takes for these bytes, and its fill for written ones alone. */
-double bench_copy_floor(const kernels_bench_t *bench, double read, double written);
-double bench_fill_floor(const kernels_bench_t *bench, double written);
+/* Seconds that the device's own copy takes for so many bytes in all, and its fill for written ones alone;
+ * measured. */
+double bench_copy_floor(kernels_bench_t *bench, double read, double written);
+double bench_fill_floor(kernels_bench_t *bench, double written);
 
 void bench_rows(kernels_bench_t *bench);
 void bench_routes(kernels_bench_t *bench);

@@ -69,12 +69,35 @@ double bench_time(kernels_bench_t *bench, bench_launch_fn launch, void *context,
     return seconds[bench->repeats / 2] / batch;
 }
 
-double bench_copy_floor(const kernels_bench_t *bench, double read, double written)
+typedef struct two_areas {
+    char *to, *from;
+    size_t bytes;
+} two_areas_t;
+
+static epx_status_t copy_areas(kernels_bench_t *bench, void *context)
 {
-    return (read + written) / bench->copy_rate;
+    const two_areas_t *a = context;
+    return bench->device->copy(a->to, a->from, a->bytes, bench->stream);
 }
 
-double bench_fill_floor(const kernels_bench_t *bench, double written) { return written / bench->fill_rate; }
+static epx_status_t fill_area(kernels_bench_t *bench, void *context)
+{
+    const two_areas_t *a = context;
+    return bench->device->fill(a->to, 0, a->bytes, bench->stream);
+}
+
+double bench_copy_floor(kernels_bench_t *bench, double read, double written)
+{
+    two_areas_t a = {bench->floor_to, bench->floor_from, (size_t)((read + written) / 2)};
+    return a.bytes <= bench->floor_bytes ? bench_time(bench, copy_areas, &a, 1)
+                                         : (read + written) / bench->copy_rate;
+}
+
+double bench_fill_floor(kernels_bench_t *bench, double written)
+{
+    two_areas_t a = {bench->floor_to, NULL, (size_t)written};
+    return bench_time(bench, fill_area, &a, 1);
+}
 
 void bench_print(kernels_bench_t *bench, const bench_line_t *line)
 {
@@ -104,36 +127,18 @@ void bench_print(kernels_bench_t *bench, const bench_line_t *line)
     printf("\n");
 }
 
-typedef struct two_areas {
-    char *to, *from;
-    size_t bytes;
-} two_areas_t;
-
-static epx_status_t copy_areas(kernels_bench_t *bench, void *context)
-{
-    const two_areas_t *a = context;
-    return bench->device->copy(a->to, a->from, a->bytes, bench->stream);
-}
-
-static epx_status_t fill_area(kernels_bench_t *bench, void *context)
-{
-    const two_areas_t *a = context;
-    return bench->device->fill(a->to, 0, a->bytes, bench->stream);
-}
-
 static void measure_floors(kernels_bench_t *bench)
 {
     two_areas_t a = {.bytes = (size_t)(bench->tokens * bench->top_k * bench->width) * 2};
-    a.to = bench_take(bench, a.bytes, NULL), a.from = bench_take(bench, a.bytes, NULL);
-    double copy = bench_time(bench, copy_areas, &a, 1), fill = bench_time(bench, fill_area, &a, 1),
-           bytes = (double)a.bytes;
+    double bytes = (double)a.bytes;
+    bench->floor_to = bench_take(bench, a.bytes, NULL), bench->floor_from = bench_take(bench, a.bytes, NULL);
+    bench->floor_bytes = a.bytes;
+    double copy = bench_copy_floor(bench, bytes, bytes), fill = bench_fill_floor(bench, bytes);
     bench->copy_rate = 2 * bytes / copy;
-    bench->fill_rate = bytes / fill;
     bench_print(
         bench,
         &(bench_line_t){.what = "the device's own copy", .seconds = copy, .read = bytes, .written = bytes});
     bench_print(bench, &(bench_line_t){.what = "the device's own fill", .seconds = fill, .written = bytes});
-    bench->device->release(a.to, a.bytes), bench->device->release(a.from, a.bytes);
 }
 
 static int run(kernels_bench_t *bench)

@@ -156,6 +156,11 @@ static void pushes(kernels_bench_t *bench, const rows_t *r)
 
 /* ---- expansion -------------------------------------------------------------------------------------------------- */
 
+static epx_status_t scatter(kernels_bench_t *bench, void *context)
+{
+    return bench->kernels->scatter(context, bench->stream);
+}
+
 static epx_status_t gather(kernels_bench_t *bench, void *context)
 {
     return bench->kernels->gather(context, bench->stream);
@@ -233,24 +238,38 @@ static expansion_t make_expansion(kernels_bench_t *bench)
 
 static void expansions(kernels_bench_t *bench, const rows_t *r, const expansion_t *x)
 {
-    epx_k_gather_t args = {.rows = {x->start, x->count, x->experts},
-                           .index = x->index,
-                           .src = r->from,
-                           .dst = r->to,
-                           .src_stride = r->row_bytes,
-                           .dst_stride = r->row_bytes,
-                           .bytes = r->row_bytes};
+    int64_t start = 0, count = x->wire_rows;
+    epx_k_scatter_t args = {.rows = {bench_take(bench, 8, &start), bench_take(bench, 8, &count), 1},
+                            .first = x->first,
+                            .count = x->entries,
+                            .list = x->list,
+                            .src = r->from,
+                            .dst = r->to,
+                            .src_stride = r->row_bytes,
+                            .dst_stride = r->row_bytes,
+                            .bytes = r->row_bytes};
+    epx_k_gather_t other = {.rows = {x->start, x->count, x->experts},
+                            .index = x->index,
+                            .src = r->from,
+                            .dst = r->to,
+                            .src_stride = r->row_bytes,
+                            .dst_stride = r->row_bytes,
+                            .bytes = r->row_bytes};
     double read = (double)(x->wire_rows * r->row_bytes), written = (double)(x->places * r->row_bytes);
-    bench_line_t line = {.what = "gather, wire rows to grouped order",
-                         .seconds = bench_time(bench, gather, &args, 1),
+    bench_line_t line = {.what = "scatter, wire rows to grouped order",
+                         .seconds = bench_time(bench, scatter, &args, 1),
                          .read = read,
                          .written = written,
-                         .floor_s = bench_fill_floor(bench, written),
+                         .floor_s = bench_copy_floor(bench, read, written),
                          .target = 0.9};
     bench_print(bench, &line);
-    line.what = "  the same against the copy of bytes read once and written";
-    line.floor_s = bench_copy_floor(bench, read, written);
+    line.what = "  against a fill of what is written";
+    line.floor_s = bench_fill_floor(bench, written);
     line.target = 0;
+    bench_print(bench, &line);
+    line.what = "gather, the same rows by place";
+    line.seconds = bench_time(bench, gather, &other, 1);
+    line.floor_s = bench_copy_floor(bench, read, written);
     bench_print(bench, &line);
 }
 

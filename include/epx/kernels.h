@@ -157,6 +157,19 @@ typedef struct epx_k_gather {
     int64_t src_stride, dst_stride, bytes;
 } epx_k_gather_t;
 
+/*
+ * Rows to several places each, so that what is expanded is read once: for every row g of `rows`, with x in
+ * first[g] .. first[g] + count[g] - 1: row list[x] of dst = row g of src. Places are distinct.
+ */
+typedef struct epx_k_scatter {
+    epx_k_rows_t rows;
+    const int32_t *first, *count; /* by row g */
+    const int32_t *list;
+    const void *src;
+    void *dst;
+    int64_t src_stride, dst_stride, bytes;
+} epx_k_scatter_t;
+
 /* ---- sums ------------------------------------------------------------------------------------------------------- */
 
 /*
@@ -276,6 +289,7 @@ typedef struct epx_kernels {
     epx_status_t (*read_ids)(const epx_k_read_ids_t *args, epx_stream_t stream);
     epx_status_t (*push)(const epx_k_push_t *args, epx_stream_t stream);
     epx_status_t (*gather)(const epx_k_gather_t *args, epx_stream_t stream);
+    epx_status_t (*scatter)(const epx_k_scatter_t *args, epx_stream_t stream);
     epx_status_t (*combine)(const epx_k_combine_t *args, epx_stream_t stream);
     epx_status_t (*reduce)(const epx_k_reduce_t *args, epx_stream_t stream);
     epx_status_t (*take_dots)(const epx_k_take_dots_t *args, epx_stream_t stream);

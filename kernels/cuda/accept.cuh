@@ -155,28 +155,27 @@ __device__ inline chunk_place chunk_of(const rule &r, const epx_owners_t &owners
     return {begin + (int32_t)split_first(c, n, r.waves), at, begin + (int32_t)split_first(c + 1, n, r.waves)};
 }
 
-/* How many rows the expert takes, of all senders. wanted[e]: what they want. */
-__device__ inline int64_t quota_of(const rule &r, const gang &g, const epx_owners_t &owners,
-                                   const int64_t *wanted, const chunk_place &place, int64_t valid_all)
+/* How many rows the expert takes, of all senders. wanted[x]: what they want of the expert at place x of its
+ * owner's list. */
+__device__ inline int64_t quota_of(const rule &r, const gang &g, const int64_t *wanted,
+                                   const chunk_place &place, int64_t valid_all)
 {
-    int32_t experts = place.end - place.first;
-    int64_t mine = wanted[owners.expert[place.at]], before = 0, base_before = 0, base_all = 0;
-    bool level = r.accept == EPX_ACCEPT_WATERFILL || r.accept == EPX_ACCEPT_FAIR;
-    int64_t share = level ? even_share(r, valid_all) : 0;
-    for (int32_t x = place.first + g.lane; x < (level ? place.end : place.at); x += g.lanes) {
-        int64_t all = wanted[owners.expert[x]], base = min(all, share);
-        before += x < place.at ? all : 0;
-        base_before += x < place.at ? base : 0;
-        base_all += base;
+    int64_t mine = wanted[place.at], before = 0;
+    if (r.accept != EPX_ACCEPT_WATERFILL && r.accept != EPX_ACCEPT_FAIR) {
+        int64_t cap = ragged_capacity(r, place.end - place.first, valid_all);
+#pragma unroll 8
+        for (int32_t x = place.first + g.lane; x < place.at; x += g.lanes)
+            before += wanted[x];
+        return clamp(cap - g.sum(before), 0, mine);
     }
-    before = g.sum(before);
-    if (!level)
-        return clamp(ragged_capacity(r, experts, valid_all) - before, 0, mine);
-    base_before = g.sum(base_before);
-    base_all = g.sum(base_all);
-    /* Everybody's floor, and what others leave of theirs, experts ascending. */
-    int64_t slack = experts * share - base_all, base = min(mine, share);
-    return base + clamp(slack - (before - base_before), 0, mine - base);
+    /* What experts leave of their even share goes, experts ascending, to those that want more. */
+    int64_t share = even_share(r, valid_all), slack = 0, base = min(mine, share);
+#pragma unroll 8
+    for (int32_t x = place.first + g.lane; x < place.end; x += g.lanes) {
+        slack += share - min(wanted[x], share);
+        before += x < place.at ? wanted[x] - min(wanted[x], share) : 0;
+    }
+    return base + clamp(g.sum(slack) - g.sum(before), 0, mine - base);
 }
 
 /* Senders ascending take what is left of quota. */
@@ -228,17 +227,18 @@ __device__ inline void take_fair(const rule &r, const gang &g, int32_t e, int64_
     }
 }
 
-/* wanted[e] of every expert, by all threads of a cluster; visible behind its next barrier. */
-__device__ inline void add_up_wanted(const rule &r, const team &our, const gang &g, const count_table &n,
-                                     int64_t *wanted)
+/* wanted[x] of the experts at all places, by all threads of a cluster; visible behind its next barrier. */
+__device__ inline void add_up_wanted(const rule &r, const team &our, const gang &g,
+                                     const epx_owners_t &owners, const count_table &n, int64_t *wanted)
 {
-    for (int32_t e = our.thread() / g.lanes; e < r.experts; e += our.threads() / g.lanes) {
+    for (int32_t x = our.thread() / g.lanes; x < r.experts; x += our.threads() / g.lanes) {
+        int32_t e = owners.expert[x];
         int64_t sum = 0;
         for (int32_t s = g.lane; s < r.ranks; s += g.lanes)
             sum += n.at(s, e);
         sum = g.sum(sum);
         if (g.lane == 0)
-            wanted[e] = sum;
+            wanted[x] = sum;
     }
 }
 
@@ -251,17 +251,16 @@ __device__ inline int64_t add_up_valid(const rule &r, const int64_t *wanted, int
     return block_sum(sum, room);
 }
 
-/* acc[s, e] of one expert by a gang. */
+/* acc[s, e] of the expert at place `at`, by a gang. */
 __device__ inline void accept_expert(const rule &r, const gang &g, const epx_owners_t &owners,
                                      const int64_t *wanted, int32_t at, int64_t valid_all,
                                      const count_table &n, int32_t *acc)
 {
-    int32_t e = owners.expert[at];
-    int64_t quota = quota_of(r, g, owners, wanted, chunk_of(r, owners, at), valid_all);
-    if (r.accept == EPX_ACCEPT_FAIR && quota < wanted[e])
-        take_fair(r, g, e, quota, wanted[e], n, acc);
+    int64_t quota = quota_of(r, g, wanted, chunk_of(r, owners, at), valid_all);
+    if (r.accept == EPX_ACCEPT_FAIR && quota < wanted[at])
+        take_fair(r, g, owners.expert[at], quota, wanted[at], n, acc);
     else
-        take_ascending(r, g, e, quota, n, acc);
+        take_ascending(r, g, owners.expert[at], quota, n, acc);
     __syncwarp(g.mask);
 }
 

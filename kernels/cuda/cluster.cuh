@@ -58,6 +58,42 @@ __device__ inline int64_t block_sum(int64_t value, int64_t *room)
     return value;
 }
 
+/* Shared memory of block_before. */
+template <int N> struct block_sums {
+    uint32_t of_warp[N][WARP];
+};
+
+/* Each value becomes the sum of those of the threads before in the block; all: the sums over the block. */
+template <int N>
+__device__ inline void block_before(uint32_t (&value)[N], uint32_t (&all)[N], block_sums<N> &shared)
+{
+    int32_t warp = (int32_t)(threadIdx.x / WARP), warps = (int32_t)(blockDim.x / WARP);
+    uint32_t own[N];
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        own[n] = value[n];
+#pragma unroll
+    for (int d = 1; d < WARP; d *= 2)
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            uint32_t other = __shfl_up_sync(ALL, value[n], d);
+            value[n] += lane_id() >= d ? other : 0;
+        }
+    __syncthreads(); /* the sums of an earlier call have been read */
+    if (lane_id() == WARP - 1)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            shared.of_warp[n][warp] = value[n];
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        uint32_t sum = lane_id() < warps ? shared.of_warp[n][lane_id()] : 0,
+                 through = (uint32_t)warp_inclusive((int32_t)sum);
+        all[n] = __shfl_sync(ALL, through, WARP - 1);
+        value[n] += __shfl_sync(ALL, through - sum, warp) - own[n];
+    }
+}
+
 /* First of the items of block v when n are split in m blocks, the first n mod m one more; and the block of an
  * item. */
 __device__ inline int64_t split_first(int32_t v, int64_t n, int32_t m)
@@ -75,12 +111,14 @@ __device__ inline int32_t split_of(int64_t t, int64_t n, int32_t m)
 
 /* ---- launching -------------------------------------------------------------------------------------------------- */
 
+/* What kernels of this kind may ask for beside what they declare. */
 inline size_t shared_limit(int device)
 {
+    const int declared = 20 * 1024;
     int bytes = 0;
     if (cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
         bytes = 48 * 1024;
-    return (size_t)bytes;
+    return (size_t)(bytes - declared);
 }
 
 /* The largest cluster of full blocks that this GPU runs, found once. */
@@ -91,7 +129,7 @@ template <typename... P> inline int cluster_limit(launch_site &site, void (*kern
     int most = known ? known->load(std::memory_order_relaxed) : 0;
     if (most != 0)
         return most;
-    size_t shared = shared_limit(device) - 4096; /* some is declared by the kernel itself */
+    size_t shared = shared_limit(device);
     cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     cudaLaunchConfig_t config = {};

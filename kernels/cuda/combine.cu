@@ -5,8 +5,6 @@
  * waves are read and written only for tokens that this wave brings something to; after the last wave they are
  * not written.
  */
-#include <type_traits>
-
 #include "kernels/cuda/sums.cuh"
 #include "kernels/cuda/table.h"
 
@@ -18,57 +16,60 @@ namespace
 enum { THREADS = 256 };
 
 /* Terms k0 .. k0 + 31 of token t, one on each lane. */
-__device__ inline unsigned terms_of(const epx_k_combine_t &args, int64_t t, int32_t k0, const char **row_p,
-                                    float *weight_p)
+__device__ inline terms terms_of(const epx_k_combine_t &args, int64_t t, int32_t k0)
 {
     int32_t k = k0 + lane_id();
     int64_t a = t * args.columns + k, place = k < args.columns ? __ldg(args.place + a) : -1,
             row = place - args.lo;
     bool there = place >= args.lo && place < args.hi && (args.kept == nullptr || __ldg(args.kept + row) != 0);
-    *row_p = there ? (const char *)args.rows + row * args.row_stride : nullptr;
-    *weight_p = there && args.weights != nullptr ? __ldg(args.weights + a) : 1.0f;
-    return __ballot_sync(ALL, there);
-}
-
-template <typename T, int N>
-__device__ inline void combine_block(const epx_k_combine_t &args, int64_t t, int32_t block, unsigned mask,
-                                     const char *row, float weight)
-{
-    int32_t h = (block * WARP + lane_id()) * N;
-    bool inside = h < args.width;
-    float acc[N] = {};
-    float *sum = args.acc + t * args.width + h;
-    if (!args.first && inside)
-        load_floats<N>(sum, acc);
-    add_terms<T, N>(acc, h, inside, mask, row, weight);
-    for (int32_t k0 = WARP; k0 < args.columns; k0 += WARP) {
-        mask = terms_of(args, t, k0, &row, &weight);
-        add_terms<T, N>(acc, h, inside, mask, row, weight);
+    terms of = {__ballot_sync(ALL, there), nullptr, 1.0f};
+    if (there) {
+        of.row = (const char *)args.rows + row * args.row_stride;
+        of.weight = args.weights != nullptr ? __ldg(args.weights + a) : 1.0f;
     }
-    if (!inside)
-        return;
-    if (args.last)
-        store_as<N>((char *)args.out + t * args.width * (args.out_type == EPX_FP32 ? 4 : 2), h, args.out_type,
-                    acc);
-    else
-        store_floats<N>(sum, acc);
+    return of;
+}
+
+/* Blocks first .. first + SIDE_BY_SIDE - 1 of token t, those before `end`. */
+template <typename T, int N>
+__device__ inline void combine_blocks(const epx_k_combine_t &args, int64_t t, int32_t first, int32_t end,
+                                      const terms &of)
+{
+    float acc[SIDE_BY_SIDE][N] = {}, *sum = args.acc + t * args.width;
+    if (!args.first)
+#pragma unroll
+        for (int g = 0; g < SIDE_BY_SIDE; g++)
+            if (first + g < end && element_of<N>(first + g) < args.width)
+                load_floats<N>(sum + element_of<N>(first + g), acc[g]);
+    add_terms<T, N>(acc, first, end, args.width, of);
+    for (int32_t k0 = WARP; k0 < args.columns; k0 += WARP)
+        add_terms<T, N>(acc, first, end, args.width, terms_of(args, t, k0));
+    char *out = (char *)args.out + t * args.width * (args.out_type == EPX_FP32 ? 4 : 2);
+#pragma unroll
+    for (int g = 0; g < SIDE_BY_SIDE; g++) {
+        int32_t h = element_of<N>(first + g);
+        if (first + g >= end || h >= args.width)
+            continue;
+        if (args.last)
+            store_as<N>(out, h, args.out_type, acc[g]);
+        else
+            store_floats<N>(sum + h, acc[g]);
+    }
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS, 4) combine(const __grid_constant__ epx_k_combine_t args)
+__global__ void __launch_bounds__(THREADS, 3) combine(const __grid_constant__ epx_k_combine_t args)
 {
     int64_t tokens = args.tokens_device != nullptr ? __ldg(args.tokens_device) : args.tokens;
     int32_t blocks = blocks_of<N>(args.width), cut = cut_rows((int32_t)tokens, blocks, 1),
             each = piece_bytes(blocks, cut, 1);
     for (int32_t unit = warp_of_grid(); unit < (int32_t)tokens * cut; unit += warps_of_grid()) {
         int32_t t = unit / cut, first = (unit - t * cut) * each, end = min(first + each, blocks);
-        const char *row;
-        float weight;
-        unsigned mask = terms_of(args, t, 0, &row, &weight);
-        if (mask == 0 && args.columns <= WARP && !args.first && !args.last)
+        terms of = terms_of(args, t, 0);
+        if (of.mask == 0 && args.columns <= WARP && !args.first && !args.last)
             continue;
-        for (int32_t block = first; block < end; block++)
-            combine_block<T, N>(args, t, block, mask, row, weight);
+        for (int32_t block = first; block < end; block += SIDE_BY_SIDE)
+            combine_blocks<T, N>(args, t, block, end, of);
     }
 }
 

@@ -42,8 +42,7 @@ __device__ inline int64_t pooled_tokens(int64_t tokens, const int64_t *tokens_de
 /* Shared memory behind the counters of ordinals, one entry for each virtual rank and table. */
 inline bool plan_pooled(int32_t ranks, int32_t tables, int64_t keys, ordinals_plan *plan_p)
 {
-    size_t limit = shared_limit(current_device()) - 4096,
-           own = (size_t)tables * (size_t)ranks * sizeof(uint32_t);
+    size_t limit = shared_limit(current_device()), own = (size_t)tables * (size_t)ranks * sizeof(uint32_t);
     if (own > limit / 2)
         return false;
     *plan_p = plan_ordinals(limit - own, keys, ROUTE_THREADS);

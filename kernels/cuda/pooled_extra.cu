@@ -173,7 +173,7 @@ extern "C" epx_status_t epx_cuda_pooled_extra(const epx_k_pooled_extra_t *args, 
     const pooled_layout &layout = *args->layout;
     int64_t ranks = layout.virtual_ranks,
             bytes = ((int64_t)layout.local_experts_max + 1) * ranks * (int64_t)sizeof(int32_t);
-    int64_t fit = (int64_t)(shared_limit(current_device()) - 4096) / bytes;
+    int64_t fit = (int64_t)(shared_limit(current_device())) / bytes;
     int blocks = cluster_limit(site, pooled_extra);
     int64_t wanted = (ranks - 1) / blocks + 1, at_once = fit < wanted ? fit : wanted;
     if (at_once > ROUTE_THREADS)

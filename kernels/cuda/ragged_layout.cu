@@ -60,22 +60,23 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     ragged_layout(const __grid_constant__ ragged_task task, int32_t gang_lanes, int32_t range)
 {
     extern __shared__ uint32_t counters[];
-    __shared__ int64_t room[WARP];
+    __shared__ walk_shared shared;
     team our;
     gang g(gang_lanes);
-    int32_t culprit = notice_culprit(task.args.notices, task.args.notice_stride, task.rank, task.ranks, room);
+    int32_t culprit =
+        notice_culprit(task.args.notices, task.args.notice_stride, task.rank, task.ranks, shared.room);
     int64_t tokens = culprit < 0 ? task.tokens() : 0;
     count_table counts = task.counts(culprit < 0);
 
-    add_up_wanted(task.accept, our, g, counts, task.wanted);
+    add_up_wanted(task.accept, our, g, task.virt, counts, task.wanted);
     our.sync();
-    accept_all(task, our, g, counts, add_up_valid(task.accept, task.wanted, room));
+    accept_all(task, our, g, counts, add_up_valid(task.accept, task.wanted, shared.room));
     our.sync();
-    for (int32_t i = our.warp(); i < task.ranks + task.order.chunks; i += our.warps()) {
+    for (int32_t i = our.block; i < task.ranks + task.order.chunks; i += our.blocks) {
         if (i < task.ranks)
-            lay_sender(task, counts, i);
+            lay_sender(task, counts, i, shared);
         else
-            lay_batch(task, i - task.ranks);
+            lay_batch(task, i - task.ranks, shared);
     }
     our.sync();
     place_assignments(task, our, tokens);
@@ -122,11 +123,13 @@ extern "C" epx_status_t epx_cuda_ragged_layout(const epx_k_ragged_layout_t *args
     const epx_shape_t *shape = args->shape;
     ordinals_plan plan = {ROUTE_THREADS, 0, 0};
     if (args->rank_wire) /* two counters for each pair */
-        plan = plan_ordinals((shared_limit(current_device()) - 4096) / 2,
+        plan = plan_ordinals((shared_limit(current_device())) / 2,
                              (int64_t)args->order->chunks * shape->ranks, ROUTE_THREADS);
     int64_t assignments = (int64_t)shape->tokens_max * shape->top_k;
     int64_t counts = (int64_t)shape->virtual_ranks * shape->experts;
-    int blocks = cluster_for(cluster_limit(site, ragged_layout), assignments > counts ? assignments : counts);
+    int64_t walks = ((int64_t)shape->ranks + args->order->chunks) * 4 * ROUTE_THREADS, items = assignments;
+    items = counts > items ? counts : walks > items ? walks : items;
+    int blocks = cluster_for(cluster_limit(site, ragged_layout), items);
     return launch("ragged_layout", {blocks, plan.threads, 2 * plan.bytes, blocks}, stream, ragged_layout,
                   task_of(args), gang_width(shape->virtual_ranks), (int32_t)plan.range);
 }

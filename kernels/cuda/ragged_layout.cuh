@@ -20,7 +20,7 @@ struct ragged_task {
     int32_t most; /* T_max * K */
     int32_t align;
     /* [E] each, behind the scratch that the host's kernel uses */
-    int64_t *wanted;
+    int64_t *wanted;            /* by place in the virtual owners' list; later sums of this rank's walk */
     int32_t *total, *before_me; /* accepted of an expert by all, and by the senders before this rank */
 
     /* Of this rank, in a route that is good. */
@@ -52,35 +52,6 @@ struct ragged_task {
         return n;
     }
 };
-
-/* Sums over a warp, on all lanes. */
-__device__ inline int64_t warp_sum(int64_t value)
-{
-#pragma unroll
-    for (int d = WARP / 2; d > 0; d /= 2)
-        value += __shfl_xor_sync(ALL, value, d);
-    return value;
-}
-
-__device__ inline int64_t warp_through(int64_t value)
-{
-#pragma unroll
-    for (int d = 1; d < WARP; d *= 2) {
-        int64_t other = __shfl_up_sync(ALL, value, d);
-        value += lane_id() >= d ? other : 0;
-    }
-    return value;
-}
-
-__device__ inline int64_t warp_max_through(int64_t value)
-{
-#pragma unroll
-    for (int d = 1; d < WARP; d *= 2) {
-        int64_t other = __shfl_up_sync(ALL, value, d);
-        value = lane_id() >= d ? max(value, other) : value;
-    }
-    return value;
-}
 
 } // namespace epx
 

@@ -4,8 +4,6 @@
  *
  * How many rows a run has is known on the device only (rows[i]), so blocks add them up as push does.
  */
-#include <type_traits>
-
 #include <epx/kernels_ragged.h>
 
 #include "kernels/cuda/checksum.cuh"
@@ -31,10 +29,10 @@ __device__ inline char *base_of(const epx_k_ragged_return_t &args, const epx_run
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS, 4) return_rows(const __grid_constant__ epx_k_ragged_return_t args)
+__global__ void __launch_bounds__(THREADS, 3) return_rows(const __grid_constant__ epx_k_ragged_return_t args)
 {
     __shared__ segments<TILE> table;
-    term_list terms = {args.list, args.weights, (const char *)args.src, args.row_bytes};
+    term_list list = {args.list, args.weights, (const char *)args.src, args.row_bytes};
     for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
         int32_t n = min(args.run_count - tile, (int32_t)TILE);
         if (tile > 0)
@@ -46,7 +44,7 @@ __global__ void __launch_bounds__(THREADS, 4) return_rows(const __grid_constant_
             int32_t r = unit / cut, first = (unit - r * cut) * each, i = find_segment(table.before, n, r);
             const epx_run_t &run = args.runs[tile + i];
             int64_t j = run.first + r - table.before[i], row = run.row + r - table.before[i];
-            reduce_blocks<T, N>(terms, __ldg(args.first + j), __ldg(args.count + j), args.width,
+            reduce_blocks<T, N>(list, __ldg(args.first + j), __ldg(args.count + j), args.width,
                                 base_of(args, run) + args.dst_offset + row * args.dst_stride, first,
                                 min(first + each, blocks));
         }

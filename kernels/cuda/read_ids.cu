@@ -185,7 +185,7 @@ template <typename I> epx_status_t start(const epx_k_read_ids_t *args, epx_strea
 {
     int limit = cluster_limit(site<I>, read_ids<I>);
     int64_t items = args->tokens_device != nullptr ? INT32_MAX : args->tokens * args->columns / args->splits;
-    ordinals_plan plan = plan_ordinals(shared_limit(current_device()) - 4096, args->experts, ROUTE_THREADS);
+    ordinals_plan plan = plan_ordinals(shared_limit(current_device()), args->experts, ROUTE_THREADS);
     int blocks = cluster_for(limit, items);
     epx_status_t status = EPX_OK;
     if (args->splits > 1) {

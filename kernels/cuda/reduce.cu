@@ -1,6 +1,4 @@
 /* reduce: rows summed by lists, rounded once. SPDX-License-Identifier: Apache-2.0 */
-#include <type_traits>
-
 #include "kernels/cuda/sums.cuh"
 #include "kernels/cuda/table.h"
 
@@ -12,15 +10,15 @@ namespace
 enum { THREADS = 256 };
 
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS, 4) reduce(const __grid_constant__ epx_k_reduce_t args)
+__global__ void __launch_bounds__(THREADS, 3) reduce(const __grid_constant__ epx_k_reduce_t args)
 {
     int32_t n = args.n_device != nullptr ? __ldg(args.n_device) : args.n;
     int32_t blocks = blocks_of<N>(args.width), cut = cut_rows(n, blocks, 1),
             each = piece_bytes(blocks, cut, 1);
-    term_list terms = {args.list, args.weights, (const char *)args.rows, args.row_stride};
+    term_list list = {args.list, args.weights, (const char *)args.rows, args.row_stride};
     for (int32_t unit = warp_of_grid(); unit < n * cut; unit += warps_of_grid()) {
         int32_t j = unit / cut, first = (unit - j * cut) * each;
-        reduce_blocks<T, N>(terms, __ldg(args.first + j), __ldg(args.count + j), args.width,
+        reduce_blocks<T, N>(list, __ldg(args.first + j), __ldg(args.count + j), args.width,
                             (char *)args.out + j * args.out_stride, first, min(first + each, blocks));
     }
 }

@@ -106,8 +106,7 @@ extern "C" epx_status_t epx_cuda_ring_block(const epx_k_ring_block_t *args, epx_
 {
     using namespace epx;
     int blocks = cluster_limit(site, ring_block);
-    ordinals_plan plan =
-        plan_ordinals(shared_limit(current_device()) - 4096, args->local_experts, ROUTE_THREADS);
+    ordinals_plan plan = plan_ordinals(shared_limit(current_device()), args->local_experts, ROUTE_THREADS);
     return launch("ring_block", {blocks, plan.threads, plan.bytes, blocks}, stream, ring_block, *args,
                   (int32_t)plan.range);
 }

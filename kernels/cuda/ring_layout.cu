@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     if (threadIdx.x == 0)
         sums.stay = sums.kept = sums.routed = 0;
     set_blocks(task, our, culprit < 0);
-    add_up_wanted(task.accept, our, g, counts, task.wanted);
+    add_up_wanted(task.accept, our, g, task.virt, counts, task.wanted);
     our.sync();
     int64_t valid = add_up_valid(task.accept, task.wanted, sums.room);
     for (int32_t at = our.thread() / g.lanes; at < task.experts; at += our.threads() / g.lanes)

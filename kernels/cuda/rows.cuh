@@ -25,6 +25,9 @@ __device__ inline int warps_of_grid() { return (int)(gridDim.x * blockDim.x / WA
 /* Loads of what no thread of the kernel writes. */
 template <typename V> __device__ inline V load_const(const V *from) { return __ldg(from); }
 
+/* Stores of what this kernel does not read again: they are the first to leave the caches. */
+template <typename V> __device__ inline void store_once(V *to, V value) { __stcs(to, value); }
+
 /* One warp copies n values; UNROLL loads are in flight on each lane before the first store. */
 template <int UNROLL, typename V> __device__ inline void copy_values(V *to, const V *from, int32_t n)
 {
@@ -38,7 +41,7 @@ template <int UNROLL, typename V> __device__ inline void copy_values(V *to, cons
             v[u] = load_const(from + i + u * WARP);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
-            to[i + u * WARP] = v[u];
+            store_once(to + i + u * WARP, v[u]);
     }
 #pragma unroll 1
     for (; i < n; i += REST * WARP) {
@@ -50,7 +53,7 @@ template <int UNROLL, typename V> __device__ inline void copy_values(V *to, cons
 #pragma unroll
         for (int u = 0; u < REST; u++)
             if (i + u * WARP < n)
-                to[i + u * WARP] = v[u];
+                store_once(to + i + u * WARP, v[u]);
     }
 }
 

@@ -6,8 +6,6 @@
  * holds N neighbouring lanes, so 32 / N threads share a row and a warp has N rows in work. Then every
  * thread's chains run along the row in ascending order, and lines are used up by consecutive loads.
  */
-#include <type_traits>
-
 #include "kernels/cuda/sums.cuh"
 #include "kernels/cuda/table.h"
 

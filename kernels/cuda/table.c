@@ -5,6 +5,7 @@ const epx_kernels_t epx_kernels_cuda = {
     .read_ids = epx_cuda_read_ids,
     .push = epx_cuda_push,
     .gather = epx_cuda_gather,
+    .scatter = epx_cuda_scatter,
     .combine = epx_cuda_combine,
     .reduce = epx_cuda_reduce,
     .take_dots = epx_cuda_take_dots,

@@ -20,6 +20,7 @@ extern const epx_kernels_t epx_kernels_cuda;
 epx_status_t epx_cuda_read_ids(const epx_k_read_ids_t *args, epx_stream_t stream);
 epx_status_t epx_cuda_push(const epx_k_push_t *args, epx_stream_t stream);
 epx_status_t epx_cuda_gather(const epx_k_gather_t *args, epx_stream_t stream);
+epx_status_t epx_cuda_scatter(const epx_k_scatter_t *args, epx_stream_t stream);
 epx_status_t epx_cuda_combine(const epx_k_combine_t *args, epx_stream_t stream);
 epx_status_t epx_cuda_reduce(const epx_k_reduce_t *args, epx_stream_t stream);
 epx_status_t epx_cuda_take_dots(const epx_k_take_dots_t *args, epx_stream_t stream);

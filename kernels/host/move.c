@@ -90,3 +90,16 @@ epx_status_t epx_host_gather(const epx_k_gather_t *args, epx_stream_t stream)
     }
     return EPX_OK;
 }
+
+epx_status_t epx_host_scatter(const epx_k_scatter_t *args, epx_stream_t stream)
+{
+    (void)stream;
+    for (int32_t e = 0; e < args->rows.experts; e++) {
+        int64_t first = args->rows.start[e], end = first + args->rows.count[e];
+        for (int64_t g = first; g < end; g++)
+            for (int64_t x = args->first[g]; x < (int64_t)args->first[g] + args->count[g]; x++)
+                copy_row((char *)args->dst + args->list[x] * args->dst_stride,
+                         (const char *)args->src + g * args->src_stride, args->bytes);
+    }
+    return EPX_OK;
+}

@@ -5,6 +5,7 @@ const epx_kernels_t epx_kernels_host = {
     .read_ids = epx_host_read_ids,
     .push = epx_host_push,
     .gather = epx_host_gather,
+    .scatter = epx_host_scatter,
     .combine = epx_host_combine,
     .reduce = epx_host_reduce,
     .take_dots = epx_host_take_dots,

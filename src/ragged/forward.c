@@ -24,6 +24,14 @@ static epx_status_t gather(const epx_ragged_call_t *call, epx_k_rows_t rows, con
     return call->kernels->gather(&args, call->stream);
 }
 
+/* Wire rows that have come, by sender. */
+static epx_k_rows_t wire_rows(const epx_ragged_call_t *call)
+{
+    return (epx_k_rows_t){.start = epx_ragged_pairs(call, call->ragged->areas.plan.wire_start),
+                          .count = (const int64_t *)(void *)epx_ragged_slot_at(call, call->slot->head),
+                          .experts = call->shape->ranks};
+}
+
 /* Rank wire: aux stands by place, in indexed batches too. */
 static epx_status_t expand_aux(const epx_ragged_call_t *call, const int32_t *index, epx_batch_t *batch)
 {
@@ -39,9 +47,7 @@ static epx_status_t expand_aux(const epx_ragged_call_t *call, const int32_t *ind
 static epx_status_t hand_over_indexed(const epx_ragged_call_t *call, epx_batch_t *batch)
 {
     char *rows = epx_ragged_slot_at(call, call->slot->rows);
-    epx_k_rows_t wire = {.start = epx_ragged_pairs(call, call->ragged->areas.plan.wire_start),
-                         .count = (const int64_t *)(void *)epx_ragged_slot_at(call, call->slot->head),
-                         .experts = call->shape->ranks};
+    epx_k_rows_t wire = wire_rows(call);
     batch->rows = batch->into_rows != NULL ? batch->into_rows : rows;
     batch->row_index = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->index);
     epx_status_t status = expand_aux(call, batch->row_index, batch);
@@ -60,8 +66,17 @@ static epx_status_t hand_over_expanded(const epx_ragged_call_t *call, epx_batch_
     epx_status_t status = expand_aux(call, index, batch);
     if (status != EPX_OK)
         return status;
-    return gather(call, epx_ragged_batch_rows(call), index, epx_ragged_slot_at(call, call->slot->rows),
-                  batch->rows, call->shape->row_bytes);
+    /* Every wire row is read once, and written to all its places. */
+    epx_k_scatter_t args = {.rows = wire_rows(call),
+                            .first = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->first),
+                            .count = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->count),
+                            .list = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->list),
+                            .src = epx_ragged_slot_at(call, call->slot->rows),
+                            .dst = batch->rows,
+                            .src_stride = call->shape->row_bytes,
+                            .dst_stride = call->shape->row_bytes,
+                            .bytes = call->shape->row_bytes};
+    return call->kernels->scatter(&args, call->stream);
 }
 
 /* The slot is the batch, unless the caller wants it elsewhere. */

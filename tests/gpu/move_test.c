@@ -155,4 +155,55 @@ static void gather(void)
     }
 }
 
-const gpu_test_t gpu_move_tests[] = {{"push", push}, {"gather", gather}, {NULL, NULL}};
+static void scatter(void)
+{
+    for (dice_t dice; gpu_round(&dice, 80);) {
+        int32_t senders = (int32_t)(dice_range(&dice, 0, 9) == 0 ? dice_range(&dice, 1000, 3000)
+                                                                 : dice_range(&dice, 1, 20));
+        int64_t bytes = some_bytes(&dice), rows = 0, places = 0,
+                most = (gpu_small() ? 50 : 600) / senders + 1;
+        int64_t slack = dice_range(&dice, 0, 2) == 0 ? dice_range(&dice, 0, 40) : 0,
+                offset = dice_range(&dice, 0, 3) == 0;
+        int64_t many = dice_range(&dice, 0, 4) == 0 ? 70 : 8;
+        twin_t start = twin_make((size_t)senders * 8), count = twin_make((size_t)senders * 8);
+        for (int32_t e = 0; e < senders; e++) {
+            ((int64_t *)(void *)start.host)[e] = rows += dice_range(&dice, 0, 2);
+            rows += ((int64_t *)(void *)count.host)[e] =
+                dice_range(&dice, 0, 3) == 0 ? 0 : dice_range(&dice, 0, most);
+        }
+        twin_t first = twin_make((size_t)rows * 4 + 4), entries = twin_make((size_t)rows * 4 + 4);
+        for (int64_t g = 0; g < rows; g++) {
+            ((int32_t *)(void *)first.host)[g] = (int32_t)places;
+            places += ((int32_t *)(void *)entries.host)[g] = (int32_t)dice_range(&dice, 0, many);
+        }
+        twin_t list = twin_make((size_t)places * 4 + 4);
+        int32_t *place = (int32_t *)(void *)list.host;
+        for (int64_t i = 0; i < places; i++) {
+            int64_t j = dice_range(&dice, 0, i);
+            place[i] = place[j];
+            place[j] = (int32_t)i;
+        }
+        twin_t source = twin_make((size_t)(rows * (bytes + slack)) + 16);
+        twin_t target = twin_make((size_t)(places * (bytes + slack)) + 16);
+        for (size_t i = 0; i < source.bytes; i++)
+            source.host[i] = (unsigned char)(i * 7 + i / 251);
+        twin_send(&start), twin_send(&count), twin_send(&first), twin_send(&entries), twin_send(&list);
+        twin_send(&source), twin_send(&target);
+        for (int device = 0; device <= 1; device++) {
+            epx_k_scatter_t args = {.rows = {side_of(&start, device), side_of(&count, device), senders},
+                                    .first = side_of(&first, device),
+                                    .count = side_of(&entries, device),
+                                    .list = side_of(&list, device),
+                                    .src = (char *)side_of(&source, device) + offset,
+                                    .dst = (char *)side_of(&target, device) + offset,
+                                    .src_stride = bytes + slack,
+                                    .dst_stride = bytes + slack,
+                                    .bytes = bytes};
+            CHECK((device ? epx_cuda_scatter : epx_host_scatter)(&args, NULL) == EPX_OK, "%s",
+                  epx_last_error());
+        }
+        twin_same(&target, "target");
+    }
+}
+
+const gpu_test_t gpu_move_tests[] = {{"push", push}, {"gather", gather}, {"scatter", scatter}, {NULL, NULL}};
