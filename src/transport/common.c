@@ -159,11 +159,16 @@ epx_status_t epx_route_verdict(epx_transport_t *transport, const epx_plan_base_t
 
 int32_t epx_failure_channels(const epx_shape_t *shape) { return shape->lanes * EPX_FAILURE_ROWS; }
 
-int32_t epx_refusal_channels(const epx_shape_t *shape) { return shape->lanes; }
+int32_t epx_refusal_channels(const epx_shape_t *shape) { return epx_failure_channels(shape); }
+
+static int32_t failure_channel(const epx_transport_t *transport, const epx_plan_base_t *plan)
+{
+    return (int32_t)(plan->head.route % (uint64_t)epx_failure_channels(transport->env.shape));
+}
 
 static int32_t refusal_channel(const epx_transport_t *transport, const epx_plan_base_t *plan)
 {
-    return transport->env.sizes->failure_channels + plan->lane->index;
+    return transport->env.sizes->failure_channels + failure_channel(transport, plan);
 }
 
 epx_status_t epx_pass_refuse(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream)
@@ -171,11 +176,6 @@ epx_status_t epx_pass_refuse(epx_transport_t *transport, const epx_plan_base_t *
     epx_fabric_t *fabric = transport->env.fabric;
     return fabric->ops->post_failure(fabric, refusal_channel(transport, plan),
                                      (epx_epoch_t){.add = plan->lane->base}, stream);
-}
-
-static int32_t failure_channel(const epx_transport_t *transport, const epx_plan_base_t *plan)
-{
-    return (int32_t)(plan->head.route % (uint64_t)epx_failure_channels(transport->env.shape));
 }
 
 epx_status_t epx_route_post_failure(epx_transport_t *transport, const epx_plan_base_t *plan,

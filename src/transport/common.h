@@ -68,7 +68,7 @@ void epx_lane_begin(epx_lane_t *lane, uint64_t route);
  * been made with it, the route waits for this rank's own device to have decided the last one.
  */
 epx_status_t epx_pass_refuse(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream);
-/* Rows of failure words for refusals, behind the transport's own: one a lane. */
+/* Rows of failure words for refusals, behind the transport's own; a route's row is found as with failures. */
 int32_t epx_refusal_channels(const epx_shape_t *shape);
 
 /* The lane's next epoch. */
