@@ -40,7 +40,7 @@ check: ## build and run all tests (installs what they need, on Debian)
 PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 
 # Tests learn from the environment where this build lies; names do not start with EPX_, which are the library's.
-run-tests: $(LIBS) $(PROGRAMS) $(RUNNERS) $(PLUGINS)
+run-tests: $(LIBS) $(PROGRAMS) $(RUNNERS) $(PLUGINS) $(if $(filter conformance,$(SUITES)),$(BUILD)/tests/alone-conformance)
 	$(Q)TEST_BUILD='$(abspath $(BUILD))' TEST_CC='$(CC)' SANITIZE='$(SANITIZE)' TEST_TIMEOUT='$(TEST_TIMEOUT)' \
 		TEST_ARGS='$(TEST_ARGS)' mk/run-tests.sh $(RUNNERS) $(SHELL_TESTS)
 
@@ -70,6 +70,26 @@ bench: ## print speed and memory on this machine
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all
 	$(Q)BIN='$(BUILD)/bin' bench/run.sh
 
+# The tests with several ranks once more, with a runner of our own in Criterion's place (tests/support/alone): for
+# machines without Criterion, and for GPUs, which take longer to start than a test.
+ALONE_SUITES := conformance fuzz
+ALONE_RUNNERS := $(ALONE_SUITES:%=$(BUILD)/tests/alone-%)
+objects_alone = $(1:%=$(BUILD)/obj/alone/%.o)
+$(BUILD)/obj/alone/%.c.o: %.c $(FLAGS_KEY)
+	$(call say,CC,$< (alone))
+	$(Q)mkdir -p $(@D)
+	$(Q)$(call compile,$<) -Itests/support/alone -MMD -MP -o $@
+# alone: $1 suite
+define alone
+$(BUILD)/tests/alone-$1: $(call objects_alone,$(wildcard tests/$1/*.c) $(SUPPORT_SRCS) tests/support/alone/alone.c) \
+		$(STATIC) $(FLAGS_KEY)
+	$$(call say,LD,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(LINK_FLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(LINK_LIBS)
+endef
+$(foreach s,$(ALONE_SUITES),$(eval $(call alone,$s)))
+-include $(wildcard $(BUILD)/obj/alone/tests/*/*.d $(BUILD)/obj/alone/tests/*/*/*.d)
+
 GPU_TESTS := $(BUILD)/tests/gpu
 $(GPU_TESTS): $(call objects,$(GPU_SRCS)) $(STATIC) $(FLAGS_KEY)
 	$(call say,LD,$@)
@@ -78,6 +98,9 @@ $(GPU_TESTS): $(call objects,$(GPU_SRCS)) $(STATIC) $(FLAGS_KEY)
 
 # GPU_RUN: what the tests are run by, compute-sanitizer for example.
 GPU_RUN ?=
-check-gpu: ## run the tests that need a GPU
-	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(GPU_TESTS)
+GPU_JOBS ?= 8
+check-gpu: ## run the tests that need a GPU: its kernels against the host's, and the library on it
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(GPU_TESTS) $(ALONE_RUNNERS)
 	$(Q)$(GPU_RUN) $(GPU_TESTS) $(TEST_ARGS)
+	$(Q)for runner in $(ALONE_RUNNERS); do \
+		echo "-- $$runner"; TEST_DEVICE=cuda TEST_BUILD='$(abspath $(BUILD))' $$runner --jobs $(GPU_JOBS) || exit; done

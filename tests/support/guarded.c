@@ -475,9 +475,19 @@ static epx_status_t guarded_fill(void *to, int byte, size_t bytes, epx_stream_t 
     return bytes == 0 ? EPX_OK : guarded_enqueue(stream, run_fill, &copy, sizeof(copy));
 }
 
+/* Every kernel has a wrapper: who adds one to the table learns it here. */
 static int guarded_probe(char *reason, size_t reason_bytes)
 {
+    void *kernel[sizeof(guarded_kernels) / sizeof(void *)];
+    memcpy(kernel, &guarded_kernels, sizeof(kernel));
     snprintf(reason, reason_bytes, "%s", "");
+    for (size_t i = 0; i < sizeof(kernel) / sizeof(kernel[0]); i++) {
+        if (kernel[i] == NULL) {
+            snprintf(reason, reason_bytes,
+                     "tests/support/guarded_kernels.c has no kernel %zu of epx_kernels_t", i);
+            return 0;
+        }
+    }
     return 1;
 }
 

@@ -108,6 +108,23 @@ static epx_status_t gather(const epx_k_gather_t *args, epx_stream_t stream)
     return guarded_enqueue(stream, run_gather, args, sizeof(*args));
 }
 
+static void run_scatter(void *payload)
+{
+    epx_k_scatter_t *a = payload;
+    open_rows(&a->rows);
+    a->first = at(a->first);
+    a->count = at(a->count);
+    a->list = at(a->list);
+    a->src = at(a->src);
+    a->dst = at(a->dst);
+    must(epx_host_scatter(a, NULL));
+}
+
+static epx_status_t scatter(const epx_k_scatter_t *args, epx_stream_t stream)
+{
+    return guarded_enqueue(stream, run_scatter, args, sizeof(*args));
+}
+
 static void run_combine(void *payload)
 {
     epx_k_combine_t *a = payload;
@@ -508,6 +525,7 @@ const epx_kernels_t guarded_kernels = {
     .read_ids = read_ids,
     .push = push,
     .gather = gather,
+    .scatter = scatter,
     .combine = combine,
     .reduce = reduce,
     .take_dots = take_dots,

@@ -44,6 +44,16 @@ static struct {
 
 void world_may_warn(void) { state.warnings_wanted = 1; }
 
+void world_reset(void)
+{
+    if (state.saved_stderr >= 0)
+        free(capture_end());
+    state.warnings_wanted = 0;
+    state.limit_s = 60;
+    state.note[0] = 0;
+    atomic_store(&state.failures, 0);
+}
+
 void world_limit_s(int seconds) { state.limit_s = seconds; }
 
 void world_note(const char *format, ...)

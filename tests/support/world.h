@@ -32,6 +32,9 @@ void world_run(int ranks, rank_fn fn, void *arg);
 /* How long the next world_run may take; 60 s unless said otherwise. Sanitizers get five times as much. */
 void world_limit_s(int seconds);
 
+/* Forgets everything of an earlier test of this process. */
+void world_reset(void);
+
 /* Warnings in the log are no failures from here on. Else each is one. */
 void world_may_warn(void);
 

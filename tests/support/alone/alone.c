@@ -1,0 +1,326 @@
+/*
+ * The runner for tests that are compiled without Criterion. SPDX-License-Identifier: Apache-2.0
+ *
+ *   RUNNER [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--list]
+ *
+ * Patterns are those of the shell, over "suite/test". Every job is a process that runs its share of the tests
+ * one after the other; a test that ends its process is counted, and another process goes on behind it.
+ */
+#include <criterion/criterion.h>
+
+#include <fnmatch.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/world.h"
+
+enum { JOBS_MAX = 64, PATTERNS_MAX = 16 };
+
+/* One test with one parameter. */
+typedef struct item {
+    const alone_test_t *test;
+    void *param;
+    size_t number; /* of the parameter */
+} item_t;
+
+typedef enum result { PASSED = 'p', FAILED = 'f', SKIPPED = 's' } result_t;
+
+static alone_test_t *tests;
+static alone_suite_t *suites;
+static item_t *items;
+static size_t item_count;
+static int jobs = 1, timeout_s = 150;
+static const char *patterns[PATTERNS_MAX];
+static int pattern_count;
+
+/* The test that runs, in its process. */
+static struct {
+    jmp_buf out;
+    int failures, skipped;
+    long process;
+} now;
+
+void alone_add(alone_test_t *test)
+{
+    test->next = tests;
+    tests = test;
+}
+
+void alone_add_suite(alone_suite_t *suite)
+{
+    suite->next = suites;
+    suites = suite;
+}
+
+void alone_fail(const char *file, int line, int ends, const char *format, ...)
+{
+    va_list list;
+    fprintf(stderr, "%s:%d: ", file, line);
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    va_end(list);
+    fprintf(stderr, "\n");
+    now.failures++;
+    if (ends && gettid() == now.process)
+        longjmp(now.out, 1);
+    if (ends) /* no way out of another thread */
+        abort();
+}
+
+void alone_skip(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    fprintf(stderr, "skipped: ");
+    vfprintf(stderr, format, list);
+    fprintf(stderr, "\n");
+    va_end(list);
+    now.skipped = 1;
+    longjmp(now.out, 1);
+}
+
+/* ---- which tests -------------------------------------------------------------------------------------------- */
+
+static int is_wanted(const alone_test_t *test)
+{
+    char name[256];
+    snprintf(name, sizeof(name), "%s/%s", test->suite, test->name);
+    int wanted = pattern_count == 0;
+    for (int i = 0; i < pattern_count; i++)
+        wanted |= fnmatch(patterns[i], name, 0) == 0;
+    return wanted;
+}
+
+static void add_item(const alone_test_t *test, void *param, size_t number)
+{
+    items = realloc(items, (item_count + 1) * sizeof(*items));
+    if (items == NULL)
+        abort();
+    items[item_count++] = (item_t){.test = test, .param = param, .number = number};
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const item_t *x = a, *y = b;
+    int order = strcmp(x->test->suite, y->test->suite);
+    if (order == 0)
+        order = strcmp(x->test->name, y->test->name);
+    return order != 0 ? order : (x->number > y->number) - (x->number < y->number);
+}
+
+static void find_items(void)
+{
+    for (const alone_test_t *test = tests; test != NULL; test = test->next) {
+        if (!is_wanted(test))
+            continue;
+        if (test->params == NULL) {
+            add_item(test, NULL, 0);
+            continue;
+        }
+        struct criterion_test_params params = test->params();
+        for (size_t i = 0; i < params.length; i++)
+            add_item(test, (char *)params.params + i * params.size, i);
+    }
+    qsort(items, item_count, sizeof(*items), by_name);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------ */
+
+static const alone_options_t *suite_of(const alone_test_t *test)
+{
+    static const alone_options_t none = {0};
+    for (const alone_suite_t *suite = suites; suite != NULL; suite = suite->next)
+        if (strcmp(suite->name, test->suite) == 0)
+            return &suite->options;
+    return &none;
+}
+
+static void call(void (*fn)(void))
+{
+    if (fn != NULL)
+        fn();
+}
+
+/* Apart from run_item: nothing here is used after a jump. */
+static void run_body(const item_t *item)
+{
+    const alone_options_t *suite = suite_of(item->test), *own = &item->test->options;
+    call(suite->init);
+    call(own->init);
+    if (item->test->params != NULL)
+        item->test->run_with(item->param);
+    else
+        item->test->run();
+    call(own->fini);
+    call(suite->fini);
+}
+
+static result_t run_item(const item_t *item)
+{
+    now.failures = now.skipped = 0;
+    now.process = gettid();
+    world_reset();
+    alarm((unsigned)timeout_s);
+    if (setjmp(now.out) == 0)
+        run_body(item);
+    alarm(0);
+    return now.failures > 0 ? FAILED : now.skipped ? SKIPPED : PASSED;
+}
+
+/* What a worker says: this item begins ('b'), or ended so. */
+typedef struct word {
+    uint32_t item;
+    char what;
+} word_t;
+
+/* Runs every jobs-th item from `first` on. */
+static void work(size_t first, int pipe_end)
+{
+    for (size_t i = first; i < item_count; i += (size_t)jobs) {
+        word_t word = {.item = (uint32_t)i, .what = 'b'};
+        if (write(pipe_end, &word, sizeof(word)) != sizeof(word))
+            _exit(3);
+        word.what = (char)run_item(&items[i]);
+        if (write(pipe_end, &word, sizeof(word)) != sizeof(word))
+            _exit(3);
+        if (word.what == FAILED) /* what it has left behind is not the next test's */
+            break;
+    }
+    fflush(NULL);
+    _exit(0);
+}
+
+typedef struct worker {
+    pid_t process;
+    int pipe_end;
+    size_t next; /* what it runs, or would */
+    int busy, over;
+} worker_t;
+
+static void start(worker_t *worker)
+{
+    int ends[2];
+    if (worker->next >= item_count) {
+        worker->over = 1;
+        return;
+    }
+    fflush(NULL);
+    if (pipe(ends) != 0 || (worker->process = fork()) < 0) {
+        perror("a worker");
+        exit(3);
+    }
+    if (worker->process == 0) {
+        close(ends[0]);
+        work(worker->next, ends[1]);
+    }
+    close(ends[1]);
+    worker->pipe_end = ends[0];
+    worker->busy = 0;
+}
+
+static size_t passed, failed, skipped;
+
+static void tell(const item_t *item, const char *what)
+{
+    printf("[%s] %s::%s", what, item->test->suite, item->test->name);
+    if (item->test->params != NULL)
+        printf(" (%zu)", item->number);
+    printf("\n");
+    fflush(stdout);
+}
+
+/* The worker's process has ended: well, or in the middle of a test. */
+static void ended(worker_t *worker)
+{
+    int status = 0;
+    close(worker->pipe_end);
+    waitpid(worker->process, &status, 0);
+    if (worker->busy) {
+        failed++;
+        tell(&items[worker->next], WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "TIME OUT" : "CRASH");
+        worker->next += (size_t)jobs;
+    }
+    start(worker);
+}
+
+static void listen_to(worker_t *worker)
+{
+    word_t word;
+    ssize_t bytes = read(worker->pipe_end, &word, sizeof(word));
+    if (bytes != sizeof(word)) {
+        ended(worker);
+        return;
+    }
+    worker->busy = word.what == 'b';
+    worker->next = word.item + (worker->busy ? 0 : (size_t)jobs);
+    passed += word.what == PASSED;
+    skipped += word.what == SKIPPED;
+    failed += word.what == FAILED;
+    if (word.what == FAILED)
+        tell(&items[word.item], "FAIL");
+}
+
+static void run_all(void)
+{
+    static worker_t workers[JOBS_MAX];
+    struct pollfd ends[JOBS_MAX];
+    for (int j = 0; j < jobs; j++) {
+        workers[j].next = (size_t)j;
+        start(&workers[j]);
+    }
+    for (;;) {
+        int open = 0, which[JOBS_MAX];
+        for (int j = 0; j < jobs; j++) {
+            if (workers[j].over)
+                continue;
+            which[open] = j;
+            ends[open++] = (struct pollfd){.fd = workers[j].pipe_end, .events = POLLIN};
+        }
+        if (open == 0)
+            return;
+        poll(ends, (nfds_t)open, -1);
+        for (int i = 0; i < open; i++)
+            if (ends[i].revents != 0)
+                listen_to(&workers[which[i]]);
+    }
+}
+
+static int usage(const char *program)
+{
+    fprintf(stderr, "usage: %s [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--list]\n", program);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    int only_list = 0;
+    for (int i = 1; i < argc; i++) {
+        int has_value = i + 1 < argc;
+        if (strcmp(argv[i], "--list") == 0)
+            only_list = 1;
+        else if (strcmp(argv[i], "--jobs") == 0 && has_value)
+            jobs = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--timeout") == 0 && has_value)
+            timeout_s = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--filter") == 0 && has_value && pattern_count < PATTERNS_MAX)
+            patterns[pattern_count++] = argv[++i];
+        else
+            return usage(argv[0]);
+    }
+    if (jobs < 1 || jobs > JOBS_MAX || timeout_s < 1)
+        return usage(argv[0]);
+    find_items();
+    for (size_t i = 0; only_list && i < item_count; i++)
+        tell(&items[i], "test");
+    if (!only_list)
+        run_all();
+    printf("%zu passed, %zu failed, %zu skipped\n", passed, failed, skipped);
+    return failed > 0 || (!only_list && passed + skipped == 0);
+}
