@@ -238,8 +238,8 @@ static int play(epx_rank_t *self)
     open_player(&player);
     if (epx_peak_measure(self->comm, &peak) != EPX_TRAIN_OK)
         epx_rank_fail(self, EPX_EXIT_FAILED, "%s", epx_train_error());
-    keep(&player, EPX_GEMM_FLOPS, rate_of(&player, multiply));
-    double gemm = player.bench->value[EPX_GEMM_FLOPS], each = peak / self->ranks;
+    double gemm = rate_of(&player, multiply), each = peak / self->ranks;
+    keep(&player, EPX_GEMM_FLOPS, gemm);
     keep(&player, EPX_PEAK_FLOPS,
          each > gemm ? each : gemm); /* a busy machine may find its best window late */
     keep(&player, EPX_ATTENTION_FLOPS, rate_of(&player, attend));
