@@ -159,7 +159,8 @@ typedef struct epx_k_gather {
 
 /*
  * Rows to several places each, so that what is expanded is read once: for every row g of `rows`, with x in
- * first[g] .. first[g] + count[g] - 1: row list[x] of dst = row g of src. Places are distinct.
+ * first[g] .. first[g] + count[g] - 1: row list[x] of dst = row g of src. Places are distinct; entries of
+ * the rows of one expert stand behind each other: first[g + 1] = first[g] + count[g].
  */
 typedef struct epx_k_scatter {
     epx_k_rows_t rows;
