@@ -13,7 +13,7 @@ namespace epx
 namespace
 {
 
-enum { THREADS = 256 };
+enum { THREADS = 256, TOGETHER = 1 };
 
 /* Terms k0 .. k0 + 31 of token t, one on each lane. */
 __device__ inline terms terms_of(const epx_k_combine_t &args, int64_t t, int32_t k0)
@@ -30,23 +30,23 @@ __device__ inline terms terms_of(const epx_k_combine_t &args, int64_t t, int32_t
     return of;
 }
 
-/* Blocks first .. first + SIDE_BY_SIDE - 1 of token t, those before `end`. */
+/* Blocks first .. first + TOGETHER - 1 of token t, those before `end`. */
 template <typename T, int N>
 __device__ inline void combine_blocks(const epx_k_combine_t &args, int64_t t, int32_t first, int32_t end,
                                       const terms &of)
 {
-    float acc[SIDE_BY_SIDE][N] = {}, *sum = args.acc + t * args.width;
+    float acc[TOGETHER][N] = {}, *sum = args.acc + t * args.width;
     if (!args.first)
 #pragma unroll
-        for (int g = 0; g < SIDE_BY_SIDE; g++)
+        for (int g = 0; g < TOGETHER; g++)
             if (first + g < end && element_of<N>(first + g) < args.width)
                 load_floats<N>(sum + element_of<N>(first + g), acc[g]);
-    add_terms<T, N>(acc, first, end, args.width, of);
+    add_terms<T, N, TOGETHER>(acc, first, end, args.width, of);
     for (int32_t k0 = WARP; k0 < args.columns; k0 += WARP)
-        add_terms<T, N>(acc, first, end, args.width, terms_of(args, t, k0));
+        add_terms<T, N, TOGETHER>(acc, first, end, args.width, terms_of(args, t, k0));
     char *out = (char *)args.out + t * args.width * (args.out_type == EPX_FP32 ? 4 : 2);
 #pragma unroll
-    for (int g = 0; g < SIDE_BY_SIDE; g++) {
+    for (int g = 0; g < TOGETHER; g++) {
         int32_t h = element_of<N>(first + g);
         if (first + g >= end || h >= args.width)
             continue;
@@ -58,7 +58,7 @@ __device__ inline void combine_blocks(const epx_k_combine_t &args, int64_t t, in
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS, 3) combine(const __grid_constant__ epx_k_combine_t args)
+__global__ void __launch_bounds__(THREADS, 4) combine(const __grid_constant__ epx_k_combine_t args)
 {
     int64_t tokens = args.tokens_device != nullptr ? __ldg(args.tokens_device) : args.tokens;
     int32_t blocks = blocks_of<N>(args.width), cut = cut_rows((int32_t)tokens, blocks, 1),
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(THREADS, 3) combine(const __grid_constant__ ep
         terms of = terms_of(args, t, 0);
         if (of.mask == 0 && args.columns <= WARP && !args.first && !args.last)
             continue;
-        for (int32_t block = first; block < end; block += SIDE_BY_SIDE)
+        for (int32_t block = first; block < end; block += TOGETHER)
             combine_blocks<T, N>(args, t, block, end, of);
     }
 }

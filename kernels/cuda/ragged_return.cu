@@ -29,7 +29,8 @@ __device__ inline char *base_of(const epx_k_ragged_return_t &args, const epx_run
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS, 3) return_rows(const __grid_constant__ epx_k_ragged_return_t args)
+__global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
+    return_rows(const __grid_constant__ epx_k_ragged_return_t args)
 {
     __shared__ segments<TILE> table;
     term_list list = {args.list, args.weights, (const char *)args.src, args.row_bytes};
@@ -37,17 +38,16 @@ __global__ void __launch_bounds__(THREADS, 3) return_rows(const __grid_constant_
         int32_t n = min(args.run_count - tile, (int32_t)TILE);
         if (tile > 0)
             __syncthreads();
-        int32_t total = add_up<THREADS>(table, n, [&](int32_t i) { return rows_of(args, tile + i); });
+        int32_t total = add_up<REDUCE_THREADS>(table, n, [&](int32_t i) { return rows_of(args, tile + i); });
         int32_t blocks = blocks_of<N>(args.width), cut = cut_rows(total, blocks, 1),
                 each = piece_bytes(blocks, cut, 1);
-        for (int32_t unit = warp_of_grid(); unit < total * cut; unit += warps_of_grid()) {
+        reduce_all<T, N>(list, warp_of_grid(), total * cut, warps_of_grid(), args.width, [&](int32_t unit) {
             int32_t r = unit / cut, first = (unit - r * cut) * each, i = find_segment(table.before, n, r);
             const epx_run_t &run = args.runs[tile + i];
             int64_t j = run.first + r - table.before[i], row = run.row + r - table.before[i];
-            reduce_blocks<T, N>(list, __ldg(args.first + j), __ldg(args.count + j), args.width,
-                                base_of(args, run) + args.dst_offset + row * args.dst_stride, first,
-                                min(first + each, blocks));
-        }
+            return reduction{__ldg(args.first + j), __ldg(args.count + j), first, min(first + each, blocks),
+                             base_of(args, run) + args.dst_offset + row * args.dst_stride};
+        });
     }
 }
 
@@ -87,8 +87,8 @@ extern "C" epx_status_t epx_cuda_ragged_return(const epx_k_ragged_return_t *args
     epx_status_t status = by_type(args->row_type, aligned, [&](auto type, auto n) {
         typedef decltype(type) T;
         constexpr int N = decltype(n)::value;
-        int blocks = persistent_blocks(site<T, N>, return_rows<T, N>, THREADS, 0);
-        return launch("ragged_return", {blocks, THREADS, 0, 1}, stream, return_rows<T, N>, *args);
+        int blocks = persistent_blocks(site<T, N>, return_rows<T, N>, REDUCE_THREADS, 0);
+        return launch("ragged_return", {blocks, REDUCE_THREADS, 0, 1}, stream, return_rows<T, N>, *args);
     });
     if (status != EPX_OK || args->sum_offset < 0)
         return status;

@@ -15,7 +15,7 @@
 namespace epx
 {
 
-enum { BATCH = 4, SIDE_BY_SIDE = 2 };
+enum { BATCH = 4 };
 
 /* Up to 32 terms, one on each lane of `mask`: the address of its row and its weight. */
 struct terms {
@@ -30,19 +30,19 @@ template <int N> __device__ inline int32_t element_of(int32_t block)
     return (block * WARP + lane_id()) * N;
 }
 
-/* Adds terms to blocks first .. first + SIDE_BY_SIDE - 1, those before `end`, of `width` elements. */
-template <typename T, int N>
-__device__ inline void add_terms(float (&acc)[SIDE_BY_SIDE][N], int32_t first, int32_t end, int32_t width,
+/* Adds terms to blocks first .. first + G - 1, those before `end`, of `width` elements. */
+template <typename T, int N, int G>
+__device__ inline void add_terms(float (&acc)[G][N], int32_t first, int32_t end, int32_t width,
                                  const terms &t)
 {
     typedef vector<T, N> V;
     unsigned mask = t.mask;
-    bool inside[SIDE_BY_SIDE];
+    bool inside[G];
 #pragma unroll
-    for (int g = 0; g < SIDE_BY_SIDE; g++)
+    for (int g = 0; g < G; g++)
         inside[g] = first + g < end && element_of<N>(first + g) < width;
     while (mask != 0) {
-        typename V::word word[BATCH][SIDE_BY_SIDE];
+        typename V::word word[BATCH][G];
         float w[BATCH];
         int32_t n = min(__popc(mask), (int32_t)BATCH);
 #pragma unroll
@@ -53,7 +53,7 @@ __device__ inline void add_terms(float (&acc)[SIDE_BY_SIDE][N], int32_t first, i
                 const char *from = (const char *)__shfl_sync(ALL, (unsigned long long)(uintptr_t)t.row, k);
                 w[b] = __shfl_sync(ALL, t.weight, k);
 #pragma unroll
-                for (int g = 0; g < SIDE_BY_SIDE; g++)
+                for (int g = 0; g < G; g++)
                     if (inside[g])
                         word[b][g] = V::load(from, element_of<N>(first + g));
             }
@@ -62,7 +62,7 @@ __device__ inline void add_terms(float (&acc)[SIDE_BY_SIDE][N], int32_t first, i
         for (int b = 0; b < BATCH; b++) {
             if (b < n) {
 #pragma unroll
-                for (int g = 0; g < SIDE_BY_SIDE; g++) {
+                for (int g = 0; g < G; g++) {
                     if (inside[g]) {
                         float value[N];
                         V::unpack(word[b][g], value);
@@ -117,21 +117,49 @@ struct term_list {
     }
 };
 
-/* One warp: blocks first .. end - 1 of one reduced row, rounded once into `out`. */
+/* Blocks of a reduced row that are worked on side by side. */
+enum { REDUCE_THREADS = 128, REDUCE_BLOCKS = 5, REDUCED_TOGETHER = 2 };
+
+/* One reduced row or a part of it: entries of its list, where it goes, and which blocks. */
+struct reduction {
+    int32_t begin, count, first, end; /* end 0: there is none */
+    char *out;
+};
+
+/* One warp; t: the first terms, which have been loaded. */
 template <typename T, int N>
-__device__ inline void reduce_blocks(const term_list &list, int32_t begin, int32_t count, int32_t width,
-                                     char *out, int32_t first, int32_t end)
+__device__ inline void reduce_blocks(const term_list &list, const reduction &r, const terms &t, int32_t width)
 {
-    terms t = list.at(begin, begin + count);
-    for (int32_t block = first; block < end; block += SIDE_BY_SIDE) {
-        float acc[SIDE_BY_SIDE][N] = {};
-        add_terms<T, N>(acc, block, end, width, t);
-        for (int32_t x = WARP; x < count; x += WARP)
-            add_terms<T, N>(acc, block, end, width, list.at(begin + x, begin + count));
+    constexpr int G = REDUCED_TOGETHER;
+    for (int32_t block = r.first; block < r.end; block += G) {
+        float acc[G][N] = {};
+        add_terms<T, N, G>(acc, block, r.end, width, t);
+        for (int32_t x = WARP; x < r.count; x += WARP)
+            add_terms<T, N, G>(acc, block, r.end, width, list.at(r.begin + x, r.begin + r.count));
 #pragma unroll
-        for (int g = 0; g < SIDE_BY_SIDE; g++)
-            if (block + g < end && element_of<N>(block + g) < width)
-                vector<T, N>::store(out, element_of<N>(block + g), acc[g]);
+        for (int g = 0; g < G; g++)
+            if (block + g < r.end && element_of<N>(block + g) < width)
+                vector<T, N>::store(r.out, element_of<N>(block + g), acc[g]);
+    }
+}
+
+/*
+ * One warp: reductions at(unit), at(unit + step), ... while unit < units. What the next one adds is loaded
+ * while this one is added up, and where its list is, before that.
+ */
+template <typename T, int N, typename F>
+__device__ inline void reduce_all(const term_list &list, int32_t unit, int32_t units, int32_t step,
+                                  int32_t width, const F &at)
+{
+    auto get = [&](int32_t u) { return u < units && u >= 0 ? at(u) : reduction{0, 0, 0, 0, nullptr}; };
+    auto load = [&](const reduction &r) { return list.at(r.begin, r.begin + r.count); };
+    reduction now = get(unit), next = get(unit + step);
+    terms t = load(now);
+    for (; unit < units; unit += step) {
+        terms ahead = load(next);
+        reduction after = get(unit + 2 * step);
+        reduce_blocks<T, N>(list, now, t, width);
+        now = next, next = after, t = ahead;
     }
 }
 
