@@ -34,10 +34,10 @@ __device__ inline int64_t clamp(int64_t value, int64_t low, int64_t high)
     return max(low, min(value, high));
 }
 
-/* One multiplication and one division in double, each rounded; saturates as on the host. */
+/* One multiplication and one division in double, each rounded (--fmad=false); saturates as on the host. */
 __device__ inline int64_t accept_ceil(int64_t product, double factor, int64_t divisor)
 {
-    double rows = ceil(__ddiv_rn(__dmul_rn((double)product, factor), (double)divisor));
+    double rows = ceil((double)product * factor / (double)divisor);
     const int64_t saturated = (int64_t)1 << 40;
     return rows < (double)saturated ? (int64_t)rows : saturated;
 }
@@ -143,15 +143,16 @@ inline int32_t gang_width(int32_t ranks)
     return width;
 }
 
-/* An expert in its chunk: positions first .. end - 1 of its owner's list, itself at `at`. */
+/* An expert in its chunk: places first .. end - 1 of its owner's list, itself at `at`. */
 struct chunk_place {
     int32_t first, at, end;
 };
 
-__device__ inline chunk_place chunk_of(const rule &r, const epx_owners_t &owners, int32_t at)
+/* Chunk c of the owner of the expert e at place `at`. */
+__device__ inline chunk_place chunk_of(const rule &r, const epx_owners_t &owners, int32_t at, int32_t e,
+                                       int32_t c)
 {
-    int32_t v = owners.owner[owners.expert[at]], begin = owners.first[v], n = owners.first[v + 1] - begin;
-    int32_t c = split_of(at - begin, n, r.waves);
+    int32_t v = owners.owner[e], begin = owners.first[v], n = owners.first[v + 1] - begin;
     return {begin + (int32_t)split_first(c, n, r.waves), at, begin + (int32_t)split_first(c + 1, n, r.waves)};
 }
 
@@ -178,18 +179,28 @@ __device__ inline int64_t quota_of(const rule &r, const gang &g, const int64_t *
     return base + clamp(g.sum(slack) - g.sum(before), 0, mine - base);
 }
 
-/* Senders ascending take what is left of quota. */
+/*
+ * Senders ascending take what is left of quota. emit(s, before, rows) on the lane of each sender: what it
+ * takes, and what those before it took. ready: what sender g.lane wants, where all have a lane; else counts
+ * are read.
+ */
+template <typename F>
 __device__ inline void take_ascending(const rule &r, const gang &g, int32_t e, int64_t quota,
-                                      const count_table &n, int32_t *acc)
+                                      const count_table &n, int32_t ready, int32_t *acc, const F &emit)
 {
     int64_t before = 0;
     for (int32_t s0 = 0; s0 < r.ranks; s0 += g.lanes) {
         int32_t s = s0 + g.lane;
-        int64_t i = (int64_t)s * r.experts + e, want = s < r.ranks ? n.at(s, e) : 0,
-                through = g.through(want);
-        if (s < r.ranks)
-            acc[i] = (int32_t)clamp(quota - before - (through - want), 0, want);
-        before += g.of_last(through);
+        int64_t want = s >= r.ranks         ? 0
+                       : r.ranks <= g.lanes ? ready
+                                            : n.at(s, e),
+                through = before + g.through(want);
+        int64_t first = min(quota, through - want), rows = min(quota, through) - first;
+        if (s < r.ranks) {
+            acc[(int64_t)s * r.experts + e] = (int32_t)rows;
+            emit(s, first, rows);
+        }
+        before = g.of_last(through);
     }
 }
 
@@ -227,41 +238,78 @@ __device__ inline void take_fair(const rule &r, const gang &g, int32_t e, int64_
     }
 }
 
-/* wanted[x] of the experts at all places, by all threads of a cluster; visible behind its next barrier. */
-__device__ inline void add_up_wanted(const rule &r, const team &our, const gang &g,
-                                     const epx_owners_t &owners, const count_table &n, int64_t *wanted)
+/* What a gang knows of an expert before anything is decided; much of it is loaded while others still count.
+ */
+struct expert_facts {
+    int32_t e, c;
+    chunk_place place;
+    int32_t ready; /* what sender g.lane wants, where all senders have a lane */
+};
+
+/* c: the expert's chunk, or -1 where there is one chunk. */
+__device__ inline expert_facts facts_of(const rule &r, const gang &g, const epx_owners_t &owners,
+                                        const int32_t *wave, const count_table &n, int32_t at)
 {
-    for (int32_t x = our.thread() / g.lanes; x < r.experts; x += our.threads() / g.lanes) {
-        int32_t e = owners.expert[x];
-        int64_t sum = 0;
-        for (int32_t s = g.lane; s < r.ranks; s += g.lanes)
-            sum += n.at(s, e);
-        sum = g.sum(sum);
-        if (g.lane == 0)
-            wanted[x] = sum;
-    }
+    expert_facts f = {};
+    f.e = owners.expert[at];
+    f.c = wave != nullptr ? wave[f.e] : 0;
+    f.place = chunk_of(r, owners, at, f.e, f.c);
+    if (r.ranks <= g.lanes && g.lane < r.ranks)
+        f.ready = n.at(g.lane, f.e);
+    return f;
+}
+
+/* What all senders want of an expert, by a gang; complete on its first lane. */
+__device__ inline void add_up_wanted(const rule &r, const gang &g, const count_table &n,
+                                     const expert_facts &f, int64_t *wanted)
+{
+    int64_t sum = f.ready;
+    for (int32_t s = g.lane; r.ranks > g.lanes && s < r.ranks; s += g.lanes)
+        sum += n.at(s, f.e);
+    sum = g.sum(sum);
+    if (g.lane == 0)
+        wanted[f.place.at] = sum;
 }
 
 /* V from `wanted`, by all threads of a block. */
 __device__ inline int64_t add_up_valid(const rule &r, const int64_t *wanted, int64_t *room)
 {
     int64_t sum = 0;
-    for (int32_t e = (int32_t)threadIdx.x; e < r.experts; e += (int32_t)blockDim.x)
-        sum += wanted[e];
+    for (int32_t x = (int32_t)threadIdx.x; x < r.experts; x += (int32_t)blockDim.x)
+        sum += wanted[x];
     return block_sum(sum, room);
 }
 
-/* acc[s, e] of the expert at place `at`, by a gang. */
-__device__ inline void accept_expert(const rule &r, const gang &g, const epx_owners_t &owners,
-                                     const int64_t *wanted, int32_t at, int64_t valid_all,
-                                     const count_table &n, int32_t *acc)
+/*
+ * acc[s, e] of all experts and senders, by a cluster, which it synchronises once. done(facts, quota,
+ * ascending): by the gang behind each expert; emit as in take_ascending, called where the rule takes senders
+ * ascending.
+ */
+template <typename E, typename D>
+__device__ inline void accept_all(const rule &r, const team &our, const gang &g, const epx_owners_t &owners,
+                                  const int32_t *wave, const count_table &n, int64_t *wanted, int64_t *room,
+                                  int32_t *acc, const E &emit, const D &done)
 {
-    int64_t quota = quota_of(r, g, wanted, chunk_of(r, owners, at), valid_all);
-    if (r.accept == EPX_ACCEPT_FAIR && quota < wanted[at])
-        take_fair(r, g, owners.expert[at], quota, wanted[at], n, acc);
-    else
-        take_ascending(r, g, owners.expert[at], quota, n, acc);
-    __syncwarp(g.mask);
+    int32_t mine = our.thread() / g.lanes, gangs = our.threads() / g.lanes;
+    expert_facts first = {};
+    if (mine < r.experts)
+        first = facts_of(r, g, owners, wave, n, mine);
+    for (int32_t at = mine; at < r.experts; at += gangs)
+        add_up_wanted(r, g, n, at == mine ? first : facts_of(r, g, owners, wave, n, at), wanted);
+    our.sync();
+    int64_t valid_all = add_up_valid(r, wanted, room);
+    for (int32_t at = mine; at < r.experts; at += gangs) {
+        expert_facts f = at == mine ? first : facts_of(r, g, owners, wave, n, at);
+        int64_t quota = quota_of(r, g, wanted, f.place, valid_all);
+        bool ascending = r.accept != EPX_ACCEPT_FAIR || quota >= wanted[at];
+        if (ascending)
+            take_ascending(r, g, f.e, quota, n, f.ready, acc,
+                           [&](int32_t s, int64_t before, int64_t rows) { emit(f, s, before, rows); });
+        else
+            take_fair(r, g, f.e, quota, wanted[at], n, acc);
+        __syncwarp(g.mask);
+        done(f, quota, ascending);
+    }
 }
 
 } // namespace epx

@@ -59,16 +59,16 @@ __device__ inline int64_t block_sum(int64_t value, int64_t *room)
 }
 
 /* Shared memory of block_before. */
-template <int N> struct block_sums {
-    uint32_t of_warp[N][WARP];
+template <int N, typename T = uint32_t> struct block_sums {
+    T of_warp[N][WARP];
 };
 
 /* Each value becomes the sum of those of the threads before in the block; all: the sums over the block. */
-template <int N>
-__device__ inline void block_before(uint32_t (&value)[N], uint32_t (&all)[N], block_sums<N> &shared)
+template <int N, typename T>
+__device__ inline void block_before(T (&value)[N], T (&all)[N], block_sums<N, T> &shared)
 {
     int32_t warp = (int32_t)(threadIdx.x / WARP), warps = (int32_t)(blockDim.x / WARP);
-    uint32_t own[N];
+    T own[N];
 #pragma unroll
     for (int n = 0; n < N; n++)
         own[n] = value[n];
@@ -76,7 +76,7 @@ __device__ inline void block_before(uint32_t (&value)[N], uint32_t (&all)[N], bl
     for (int d = 1; d < WARP; d *= 2)
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            uint32_t other = __shfl_up_sync(ALL, value[n], d);
+            T other = __shfl_up_sync(ALL, value[n], d);
             value[n] += lane_id() >= d ? other : 0;
         }
     __syncthreads(); /* the sums of an earlier call have been read */
@@ -87,8 +87,12 @@ __device__ inline void block_before(uint32_t (&value)[N], uint32_t (&all)[N], bl
     __syncthreads();
 #pragma unroll
     for (int n = 0; n < N; n++) {
-        uint32_t sum = lane_id() < warps ? shared.of_warp[n][lane_id()] : 0,
-                 through = (uint32_t)warp_inclusive((int32_t)sum);
+        T sum = lane_id() < warps ? shared.of_warp[n][lane_id()] : 0, through = sum;
+#pragma unroll
+        for (int d = 1; d < WARP; d *= 2) {
+            T other = __shfl_up_sync(ALL, through, d);
+            through += lane_id() >= d ? other : 0;
+        }
         all[n] = __shfl_sync(ALL, through, WARP - 1);
         value[n] += __shfl_sync(ALL, through - sum, warp) - own[n];
     }

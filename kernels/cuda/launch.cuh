@@ -57,7 +57,9 @@ inline int persistent_blocks(launch_site &site, void (*kernel)(P...), int thread
 struct shape1 {
     int blocks, threads;
     size_t shared;
-    int cluster; /* blocks of a cluster, 1: none */
+    int cluster;        /* blocks of a cluster, 1: none */
+    bool early = false; /* may begin before the kernel ahead of it has ended: it waits itself, with
+                           behind_previous() */
 };
 
 template <typename... P, typename... A>
@@ -65,7 +67,7 @@ inline epx_status_t launch(const char *what, const shape1 &shape, epx_stream_t s
                            const A &...args)
 {
     cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attribute[1] = {};
+    cudaLaunchAttribute attribute[2] = {};
     config.gridDim = dim3((unsigned)shape.blocks);
     config.blockDim = dim3((unsigned)shape.threads);
     config.dynamicSmemBytes = shape.shared;
@@ -78,8 +80,19 @@ inline epx_status_t launch(const char *what, const shape1 &shape, epx_stream_t s
         attribute[0].val.clusterDim.z = 1;
         config.numAttrs = 1;
     }
+    if (shape.early) {
+        attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+        config.numAttrs++;
+    }
     return epx_cuda_status(cudaLaunchKernelEx(&config, kernel, args...), what);
 }
+
+/* In a kernel launched early: all before it in the stream is done and visible from here on. */
+__device__ inline void behind_previous() { cudaGridDependencySynchronize(); }
+
+/* In the kernel before it: the next one may begin, and wait. */
+__device__ inline void let_next_begin() { cudaTriggerProgrammaticLaunchCompletion(); }
 
 /* As many blocks as the work has pieces, but no more than run at once. */
 inline int at_most(int blocks, int64_t pieces)

@@ -139,7 +139,7 @@ __device__ inline void write_whole(const extra_task &task, const team &our, int3
     }
 }
 
-__global__ void __launch_bounds__(ROUTE_THREADS)
+__global__ void __launch_bounds__(ROUTE_THREADS, 1)
     pooled_extra(const __grid_constant__ extra_task task, int32_t most)
 {
     extern __shared__ int32_t tables[];

@@ -28,7 +28,8 @@ struct gate {
 
 struct gate_shared {
     int64_t room[WARP];
-    unsigned long long valid;
+    unsigned long long valid; /* of this block's share */
+    int64_t valid_all;
 };
 
 __device__ inline int32_t place_at(const gate &g, int32_t d, uint32_t ordinal)
@@ -37,13 +38,14 @@ __device__ inline int32_t place_at(const gate &g, int32_t d, uint32_t ordinal)
     return (int32_t)(ordinal % waves) * g.layout.home_rows + (int32_t)(g.block[d] + ordinal / waves);
 }
 
-/* V(s) of the whole cluster; behind the barrier in add_up_items. */
-__device__ inline int64_t valid_of_all(const team &our, gate_shared &shared)
+/* V(s) of the whole cluster, by one warp behind its barrier. */
+__device__ inline void add_up_valid_of(const team &our, gate_shared &shared)
 {
-    int64_t sum = 0;
-    for (int32_t b = 0; b < our.blocks; b++)
-        sum += (int64_t)*our.at(&shared.valid, b);
-    return sum;
+    int64_t sum = lane_id() < our.blocks ? (int64_t)*our.at(&shared.valid, lane_id()) : 0;
+    for (int32_t d = CLUSTER_MAX / 2; d > 0; d /= 2)
+        sum += __shfl_xor_sync(ALL, sum, d);
+    if (lane_id() == 0)
+        shared.valid_all = sum;
 }
 
 /* Rooms of a range of destinations, and what they take of the first choices. */
@@ -90,9 +92,11 @@ __device__ inline void first_choices(gate &g, uint32_t *counters, int32_t range,
             if (lane_id() == 0)
                 atomicAdd(&shared.valid, (unsigned long long)valid);
         }
-        add_up_items(o, g.our);
-        if (from == 0)
-            g.valid = valid_of_all(g.our, shared);
+        add_up_items(o, g.our, [&] {
+            if (from == 0 && threadIdx.x < WARP)
+                add_up_valid_of(g.our, shared);
+        });
+        g.valid = shared.valid_all;
         open_gates(g, o, from, shared.room);
         place_items(o, items, key, [&](int32_t a, int32_t k, int32_t ordinal) {
             if (ordinal >= 0)
@@ -178,7 +182,7 @@ __device__ inline void die(const epx_k_pooled_gate1_t &args, const pooled_layout
         verdict_dead(args.verdict, notice_status(args.notice), layout.rank, args.notice);
 }
 
-__global__ void __launch_bounds__(ROUTE_THREADS)
+__global__ void __launch_bounds__(ROUTE_THREADS, 1)
     pooled_gate1(const __grid_constant__ epx_k_pooled_gate1_t args,
                  const __grid_constant__ pooled_layout layout, int32_t range)
 {

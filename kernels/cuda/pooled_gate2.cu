@@ -55,41 +55,84 @@ __device__ inline void name_bad(const epx_k_pooled_gate2_t &args, const pooled_l
                                   : -(int64_t)tag_at(args, layout, source, q);
 }
 
+/* Shared memory of a block. */
+struct gate2_shared {
+    unsigned long long bad, valid; /* lowest number of what is wrong; V over the group */
+    int64_t limit;
+    int32_t failed, slots; /* lowest source whose route failed */
+};
+
 /* One virtual destination at work. */
 struct receiver {
     const epx_k_pooled_gate2_t &args;
     const pooled_layout &layout;
+    gate2_shared &shared;
     int32_t v, local_experts, expert_offset, sources;
     const int32_t *block; /* [N] shared: home row at the source of slot 0, from the beginning of the slab */
-    int64_t limit;
 
-    __device__ int32_t source(int32_t i) const { return i % sources; }
-    __device__ int32_t incoming(int32_t i) const
+    __device__ int32_t real(int32_t s) const { return layout.splits == 1 ? s : s / layout.splits; }
+};
+
+/* Item i of the walk: slot i / N of source i mod N. */
+struct incoming {
+    int32_t source, q; /* real, and where in its slab */
+
+    __device__ incoming(const receiver &r, int32_t i)
     {
-        return source(i) / layout.splits * layout.slab_rows + block[source(i)] + i / sources;
-    }
-    __device__ uint32_t tag(int32_t i) const
-    {
-        return tag_at(args, layout, source(i) / layout.splits, block[source(i)] + i / sources);
+        int32_t slot = i / r.sources, s = i - slot * r.sources;
+        source = r.real(s);
+        q = r.block[s] + slot;
     }
 };
 
-/* V over the group, by all threads of a block. */
-__device__ inline int64_t sum_valid(const epx_k_pooled_gate2_t &args, const pooled_layout &layout,
-                                    int64_t *room)
+/* All that headers say of their senders, and the table of blocks; by all threads of a block. */
+__device__ inline void look_at_headers(const receiver &r, uint32_t *block)
 {
-    int64_t sum = 0;
-    for (int32_t i = (int32_t)threadIdx.x; i < layout.virtual_ranks; i += (int32_t)blockDim.x) {
-        const unsigned char *header = header_of(args, layout, i / layout.splits);
-        sum += ((const int64_t *)(header + EPX_POOLED_HEADER_VALID))[i % layout.splits];
+    const pooled_layout &layout = r.layout;
+    int32_t m = layout.splits, mine = layout.base[layout.rank];
+    for (int32_t i = (int32_t)threadIdx.x; i < r.sources; i += (int32_t)blockDim.x) {
+        int32_t s = r.real(i), j = i - s * m;
+        const unsigned char *header = header_of(r.args, layout, s);
+        int64_t valid = ((const int64_t *)(header + EPX_POOLED_HEADER_VALID))[j];
+        int32_t status = ((const int32_t *)header)[0];
+        uint32_t stamp = ((const uint32_t *)header)[1];
+        block[i] = (uint32_t)(pooled_block(layout, j, r.v) - mine);
+        atomicAdd(&r.shared.valid, (unsigned long long)valid);
+        if (status < 0)
+            atomicMin(&r.shared.failed, s);
+        if (stamp != r.args.stamp)
+            atomicMin(&r.shared.bad, number_of(layout, s, -1));
     }
-    return block_sum(sum, room);
+    if (threadIdx.x == 0)
+        r.shared.slots = (int32_t)pooled_slots(pooled_rule(layout), r.local_experts);
+}
+
+/* By one warp behind the cluster's barrier: the lowest number of what is wrong. */
+__device__ inline void report_bad(const receiver &r, const team &our)
+{
+    unsigned long long lowest = lane_id() < our.blocks ? *our.at(&r.shared.bad, lane_id()) : NONE_BAD;
+    for (int32_t d = CLUSTER_MAX / 2; d > 0; d /= 2)
+        lowest = min(lowest, __shfl_xor_sync(ALL, lowest, d));
+    if (our.block != 0 || lane_id() != 0)
+        return;
+    if (r.layout.splits == 1)
+        name_bad(r.args, r.layout, lowest);
+    else if (lowest != NONE_BAD)
+        atomicMin((unsigned long long *)r.args.bad, lowest);
+}
+
+__device__ inline void find_limit(const receiver &r)
+{
+    rule rules = pooled_rule(r.layout);
+    r.shared.limit =
+        r.layout.extra_wave ? pooled_rows(rules) : pooled_receiver_limit(rules, (int64_t)r.shared.valid);
 }
 
 __device__ inline void put_row(const receiver &r, int32_t i, int32_t k, int32_t ordinal)
 {
-    int32_t q = r.incoming(i), g = -1;
-    if (ordinal >= 0 && ordinal < r.limit)
+    incoming in(r, i);
+    int32_t q = in.source * r.layout.slab_rows + in.q, g = -1;
+    if (ordinal >= 0 && ordinal < r.shared.limit)
         g = (r.expert_offset + k) * r.layout.rows_per_expert + ordinal;
     r.args.to[q] = g;
     r.args.kept[q] = g >= 0;
@@ -98,62 +141,32 @@ __device__ inline void put_row(const receiver &r, int32_t i, int32_t k, int32_t 
 }
 
 /* Starts, counts and totals of a range of local experts, by one block. */
-__device__ inline void count_kept(const receiver &r, const ordinals &o, int32_t from, int64_t *room)
+__device__ inline void count_kept(const receiver &r, const ordinals &o, int32_t from)
 {
-    int64_t kept = 0, refused = 0;
-    for (int32_t k = (int32_t)threadIdx.x; k < o.keys && from + k < r.local_experts;
-         k += (int32_t)blockDim.x) {
-        int64_t all = o.all[k], count = min(all, r.limit), e = r.expert_offset + from + k;
-        r.args.start[e] = e * r.layout.rows_per_expert;
-        r.args.count[e] = count;
-        kept += count;
-        refused += all - count;
+    for (int32_t k0 = 0; k0 < o.keys && from + k0 < r.local_experts; k0 += (int32_t)blockDim.x) {
+        int32_t k = k0 + (int32_t)threadIdx.x;
+        bool there = k < o.keys && from + k < r.local_experts;
+        uint32_t all = there ? o.all[k] : 0, count = (uint32_t)min((int64_t)all, r.shared.limit);
+        int64_t e = r.expert_offset + from + k;
+        if (there) {
+            r.args.start[e] = e * r.layout.rows_per_expert;
+            r.args.count[e] = count;
+        }
+        uint32_t kept = __reduce_add_sync(ALL, count), refused = __reduce_add_sync(ALL, all - count);
+        if (lane_id() == 0 && r.args.counts && kept + refused != 0) {
+            atomicAdd((unsigned long long *)&r.args.verdict.head->kept, (unsigned long long)kept);
+            atomicAdd((unsigned long long *)&r.args.verdict.head->dropped_receiver,
+                      (unsigned long long)refused);
+        }
     }
-    kept = block_sum(kept, room);
-    refused = block_sum(refused, room);
-    if (threadIdx.x == 0 && r.args.counts) {
-        atomicAdd((unsigned long long *)&r.args.verdict.head->kept, (unsigned long long)kept);
-        atomicAdd((unsigned long long *)&r.args.verdict.head->dropped_receiver, (unsigned long long)refused);
-    }
-}
-
-/* The lowest number of what is wrong, of all blocks; behind a barrier of the cluster. */
-__device__ inline void report_bad(const receiver &r, const team &our, unsigned long long *bad)
-{
-    unsigned long long lowest = NONE_BAD;
-    if (our.thread() != 0)
-        return;
-    for (int32_t b = 0; b < our.blocks; b++)
-        lowest = min(lowest, *our.at(bad, b));
-    if (r.layout.splits == 1)
-        name_bad(r.args, r.layout, lowest);
-    else if (lowest != NONE_BAD)
-        atomicMin((unsigned long long *)r.args.bad, lowest);
-}
-
-/* All threads of a block: the lowest source whose header says that its route failed, or -1. */
-__device__ inline int32_t failed_source(const epx_k_pooled_gate2_t &args, const pooled_layout &layout,
-                                        int64_t *room)
-{
-    int32_t lowest = INT32_MAX;
-    for (int32_t s = (int32_t)threadIdx.x; s < layout.ranks; s += (int32_t)blockDim.x)
-        if (((const int32_t *)header_of(args, layout, s))[0] < 0)
-            lowest = min(lowest, s);
-    lowest = __reduce_min_sync(ALL, lowest);
-    if (lane_id() == 0)
-        room[threadIdx.x / WARP] = lowest;
-    __syncthreads();
-    lowest =
-        __reduce_min_sync(ALL, lane_id() < (int)(blockDim.x / WARP) ? (int32_t)room[lane_id()] : INT32_MAX);
-    return lowest == INT32_MAX ? -1 : lowest;
 }
 
 /* Some source's route failed: nothing has come. By all clusters; with several the verdict is named behind. */
-__device__ inline void die(const epx_k_pooled_gate2_t &args, const pooled_layout &layout, const team &our,
-                           int32_t source)
+__device__ inline void die(const receiver &r, const team &our)
 {
-    int32_t m = layout.splits, first = layout.first[layout.rank * m],
-            experts = layout.first[(layout.rank + 1) * m] - first;
+    const epx_k_pooled_gate2_t &args = r.args;
+    const pooled_layout &layout = r.layout;
+    int32_t m = layout.splits, experts = layout.first[(layout.rank + 1) * m] - layout.first[layout.rank * m];
     int64_t thread = (int64_t)our.index() * our.threads() + our.thread(),
             threads = (int64_t)m * our.threads();
     for (int64_t q = thread; q < (int64_t)layout.ranks * layout.slab_rows; q += threads) {
@@ -168,72 +181,77 @@ __device__ inline void die(const epx_k_pooled_gate2_t &args, const pooled_layout
         return;
     args.bad[0] = args.bad[1] = -1;
     if (args.verdict.head->valid >= 0)
-        verdict_dead(args.verdict, EPX_ERR_PEER, source, nullptr);
+        verdict_dead(args.verdict, EPX_ERR_PEER, r.shared.failed, nullptr);
     if (m == 1)
         verdict_done(args.verdict);
 }
 
-__global__ void __launch_bounds__(ROUTE_THREADS)
-    pooled_gate2(const __grid_constant__ epx_k_pooled_gate2_t args,
-                 const __grid_constant__ pooled_layout layout, int32_t range)
+/* All items of one destination. */
+__device__ inline void gate(const receiver &r, const team &our, uint32_t *counters, int32_t range)
 {
-    extern __shared__ uint32_t tables[];
-    __shared__ int64_t room[WARP];
-    __shared__ unsigned long long bad;
-    team our;
-    int32_t m = layout.splits, v = layout.rank * m + our.index(), mine = layout.base[layout.rank];
-    rule rules = pooled_rule(layout);
-    receiver r = {args,
-                  layout,
-                  v,
-                  local_experts_of(layout, v),
-                  layout.first[v] - layout.first[layout.rank * m],
-                  layout.virtual_ranks,
-                  (const int32_t *)tables,
-                  0};
-    int32_t source = failed_source(args, layout, room);
-    if (source >= 0) {
-        die(args, layout, our, source);
-        return; /* all blocks do */
-    }
-    if (threadIdx.x == 0)
-        bad = NONE_BAD;
-    for (int32_t s = (int32_t)threadIdx.x; s < r.sources; s += (int32_t)blockDim.x)
-        tables[s] = (uint32_t)(pooled_block(layout, s % m, v) - mine);
-    r.limit =
-        layout.extra_wave ? pooled_rows(rules) : pooled_receiver_limit(rules, sum_valid(args, layout, room));
-    __syncthreads();
-    if (our.index() == 0 && our.block == 0)
-        for (int32_t s = (int32_t)threadIdx.x; s < layout.ranks; s += (int32_t)blockDim.x)
-            if (stamp_of(args, layout, s) != args.stamp)
-                atomicMin(&bad, number_of(layout, s, -1));
-
-    share items(our, 0, (int32_t)pooled_slots(rules, r.local_experts) * r.sources);
-    for (int32_t from = 0; from < max(r.local_experts, 1); from += range) {
-        ordinals o(tables + TABLES * r.sources, min(max(r.local_experts, 1) - from, range));
-        auto key = [&](int32_t i) {
-            uint32_t tag = r.tag(i);
+    share items(our, 0, r.shared.slots * r.sources);
+    int32_t experts = max(r.local_experts, 1);
+    for (int32_t from = 0; from < experts; from += range) {
+        ordinals o(counters, min(experts - from, range));
+        auto key_of = [&](uint32_t tag) {
             return tag >= 1 && tag <= (uint32_t)r.local_experts ? (int32_t)tag - 1 - from : -1;
+        };
+        auto key = [&](int32_t i) {
+            incoming in(r, i);
+            return key_of(tag_at(r.args, r.layout, in.source, in.q));
         };
         if (from > 0)
             our.sync();
         count_items(o, items, [&](int32_t i) {
-            uint32_t tag = r.tag(i);
-            if (tag > (uint32_t)layout.experts)
-                atomicMin(&bad, number_of(layout, r.source(i) / m, r.block[r.source(i)] + i / r.sources));
-            return tag >= 1 && tag <= (uint32_t)r.local_experts ? (int32_t)tag - 1 - from : -1;
+            incoming in(r, i);
+            uint32_t tag = tag_at(r.args, r.layout, in.source, in.q);
+            if (tag > (uint32_t)r.layout.experts)
+                atomicMin(&r.shared.bad, number_of(r.layout, in.source, in.q));
+            return key_of(tag);
         });
-        add_up_items(o, our);
+        add_up_items(o, our, [&] {
+            if (from == 0 && threadIdx.x < WARP)
+                report_bad(r, our);
+            if (from == 0 && threadIdx.x == WARP)
+                find_limit(r);
+        });
         if (our.block == 0)
-            count_kept(r, o, from, room);
+            count_kept(r, o, from);
         place_items(o, items, key, [&](int32_t i, int32_t k, int32_t ordinal) {
             if (from == 0 || ordinal >= 0)
                 put_row(r, i, from + k, ordinal);
         });
     }
-    report_bad(r, our, &bad);
+}
+
+__global__ void __launch_bounds__(ROUTE_THREADS, 1)
+    pooled_gate2(const __grid_constant__ epx_k_pooled_gate2_t args,
+                 const __grid_constant__ pooled_layout layout, int32_t range)
+{
+    extern __shared__ uint32_t tables[];
+    __shared__ gate2_shared shared;
+    team our;
+    int32_t v = layout.rank * layout.splits + our.index();
+    receiver r = {args,
+                  layout,
+                  shared,
+                  v,
+                  local_experts_of(layout, v),
+                  layout.first[v] - layout.first[layout.rank * layout.splits],
+                  layout.virtual_ranks,
+                  (const int32_t *)tables};
+    if (threadIdx.x == 0)
+        shared.bad = NONE_BAD, shared.valid = 0, shared.failed = INT32_MAX;
+    __syncthreads();
+    look_at_headers(r, tables);
+    __syncthreads();
+    if (shared.failed != INT32_MAX) {
+        die(r, our);
+        return; /* all blocks do */
+    }
+    gate(r, our, tables + TABLES * r.sources, range);
     our.sync(); /* counts of the head are block 0's: behind this all are there */
-    if (m == 1 && our.thread() == 0)
+    if (layout.splits == 1 && our.thread() == 0)
         verdict_done(args.verdict);
 }
 

@@ -52,8 +52,9 @@ __device__ inline void write_tags(const epx_k_pooled_pack_t &args, const pooled_
     }
 }
 
-__global__ void __launch_bounds__(ROUTE_THREADS) pooled_pack(const __grid_constant__ epx_k_pooled_pack_t args,
-                                                             const __grid_constant__ pooled_layout layout)
+__global__ void __launch_bounds__(ROUTE_THREADS, 1)
+    pooled_pack(const __grid_constant__ epx_k_pooled_pack_t args,
+                const __grid_constant__ pooled_layout layout)
 {
     team our;
     for (int32_t h = our.thread(); h < layout.home_rows; h += our.threads())

@@ -1,12 +1,15 @@
 /*
- * ragged_layout: everything about a routing that the counts decide, in one launch of one cluster.
- * SPDX-License-Identifier: Apache-2.0
+ * ragged_layout: everything about a routing that the counts decide. SPDX-License-Identifier: Apache-2.0
  *
- * Steps, a barrier of the cluster between them: what each expert is wanted by; who is accepted, and the
- * totals; cursors and runs; the places of assignments; on the rank wire the numbers of wire rows and list
- * entries, which have a barrier of their own.
+ * Two launches. The first decides: one block where the counts fit into it, else a cluster, with its barrier
+ * between what each expert is wanted by; who is accepted, and the totals; cursors and runs. The second gives
+ * assignments their places, on the whole GPU; on the rank wire a cluster does that and numbers wire rows and
+ * list entries. It begins early, and waits. Few assignments are the first one's too.
  */
-#include "kernels/cuda/ragged_runs.cuh"
+extern "C" {
+#include "base/fail.h"
+}
+#include "kernels/cuda/ragged_alone.cuh"
 #include "kernels/cuda/ragged_wire.cuh"
 #include "kernels/cuda/table.h"
 
@@ -15,34 +18,81 @@ namespace epx
 namespace
 {
 
-__device__ inline void accept_all(const ragged_task &task, const team &our, const gang &g,
-                                  const count_table &counts, int64_t valid_all)
+__device__ inline void accept(const ragged_task &task, const team &our, const gang &g,
+                              const count_table &counts, int64_t *room)
 {
-    for (int32_t at = our.thread() / g.lanes; at < task.experts; at += our.threads() / g.lanes) {
-        accept_expert(task.accept, g, task.virt, task.wanted, at, valid_all, counts, task.args.accepted);
-        add_up_expert(task, g, task.virt.expert[at]);
+    bool real = task.splits == 1; /* what a sender of the rule takes is what a rank takes */
+    accept_all(
+        task.accept, our, g, task.virt, task.order.wave, counts, task.wanted, room, task.args.accepted,
+        [&](const expert_facts &f, int32_t s, int64_t before, int64_t rows) {
+            if (real)
+                set_accepted(task, f.e, own_slot(task, f.e, f.c), s, before, rows);
+        },
+        [&](const expert_facts &f, int64_t quota, bool ascending) {
+            int64_t total = quota;
+            if (!real || !ascending)
+                total = add_up_expert(task, g, f.e, own_slot(task, f.e, f.c));
+            if (g.lane == 0)
+                task.total[f.e] = (int32_t)total;
+        });
+}
+
+/* Some assignments of a thread, `step` apart, loaded before it is known who is kept. */
+enum { AHEAD = 4, PLACE_THREADS = 512, PLACED_ALONE = 4 * ROUTE_THREADS };
+struct loaded {
+    int32_t e[AHEAD], ordinal[AHEAD];
+
+    __device__ loaded(const ragged_task &task, int32_t a0, int32_t step, int32_t n)
+    {
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            int32_t a = a0 + j * step;
+            e[j] = a < n ? __ldg(task.args.expert + a) : -1;
+            ordinal[j] = a < n ? __ldg(task.args.ordinal + a) : -1;
+        }
+    }
+};
+
+/* Assignments a0, a0 + step, ... of this rank get their return rows, or none. */
+__device__ inline void place_loaded(const ragged_task &task, const loaded &l, int32_t a0, int32_t step,
+                                    int32_t n, int64_t tokens)
+{
+    const epx_k_ragged_layout_t &args = task.args;
+    int32_t row[AHEAD], wave[AHEAD];
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) {
+        int32_t a = a0 + j * step, e = l.e[j];
+        row[j] = -1;
+        if (e >= 0) {
+            int32_t v = task.splits == 1 ? 0 : split_of(a / task.top_k, tokens, task.splits);
+            int32_t accepted = args.accepted[((int64_t)task.rank * task.splits + v) * task.experts + e];
+            int32_t first = args.first_row[(int64_t)v * task.experts + e];
+            wave[j] = __ldg(task.order.wave + e);
+            row[j] = l.ordinal[j] < accepted ? first + l.ordinal[j] : -1;
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < AHEAD; j++) {
+        int32_t a = a0 + j * step;
+        if (row[j] >= 0)
+            args.send[row[j]] = a;
+        if (a < n)
+            args.place[a] = row[j] >= 0 ? wave[j] * task.most + row[j] : -1;
     }
 }
 
-/* Every assignment of this rank gets its return row, or none. */
-__device__ inline void place_assignments(const ragged_task &task, const team &our, int64_t tokens)
+/* All assignments, by threads `thread`, `thread` + 1, ... of `threads`. ready: between the first loads and
+ * what is decided. */
+template <typename F>
+__device__ inline void place_all(const ragged_task &task, int64_t tokens, int32_t thread, int32_t threads,
+                                 const F &ready)
 {
-    const epx_k_ragged_layout_t &args = task.args;
     int32_t n = (int32_t)tokens * task.top_k;
-#pragma unroll 4
-    for (int32_t a = our.thread(); a < n; a += our.threads()) {
-        int32_t e = args.expert[a], v = task.splits == 1 ? 0 : split_of(a / task.top_k, tokens, task.splits),
-                place = -1;
-        if (e >= 0) {
-            int32_t ordinal = args.ordinal[a];
-            if (ordinal < args.accepted[((int64_t)task.rank * task.splits + v) * task.experts + e]) {
-                int32_t row = args.first_row[(int64_t)v * task.experts + e] + ordinal;
-                place = task.order.wave[e] * task.most + row;
-                args.send[row] = a;
-            }
-        }
-        args.place[a] = place;
-    }
+    loaded first(task, thread, threads, n);
+    ready();
+    place_loaded(task, first, thread, threads, n, tokens);
+    for (int64_t a = thread + (int64_t)AHEAD * threads; a < n; a += (int64_t)AHEAD * threads)
+        place_loaded(task, loaded(task, (int32_t)a, threads, n), (int32_t)a, threads, n, tokens);
 }
 
 /* One thread, behind everything that the host is told. */
@@ -56,39 +106,91 @@ __device__ inline void tell(const ragged_task &task, int32_t culprit)
     verdict_done(args.verdict);
 }
 
-__global__ void __launch_bounds__(ROUTE_THREADS)
-    ragged_layout(const __grid_constant__ ragged_task task, int32_t gang_lanes, int32_t range)
+/* T of this rank, or 0 where somebody's route is bad; by all threads of a block. */
+__device__ inline int64_t tokens_of(const ragged_task &task, int64_t *room, int32_t *culprit_p)
 {
-    extern __shared__ uint32_t counters[];
+    const epx_k_ragged_layout_t &args = task.args;
+    *culprit_p = notice_culprit(args.notices, args.notice_stride, task.rank, task.ranks, room);
+    return *culprit_p < 0 ? task.tokens() : 0;
+}
+
+__global__ void __launch_bounds__(ROUTE_THREADS, 1) decide_by_block(const __grid_constant__ ragged_task task)
+{
+    extern __shared__ __align__(16) char all[];
+    alone_shared &shared = *(alone_shared *)all;
+    const epx_k_ragged_layout_t &args = task.args;
+    bool bad = false;
+    for (int32_t r = (int32_t)threadIdx.x; r < task.ranks; r += (int32_t)blockDim.x)
+        bad |= notice_of(args.notices, args.notice_stride, r)->bad_at != EPX_NOTICE_GOOD;
+    alone_facts facts(task, (int32_t)threadIdx.x);
+    int32_t culprit = -1;
+    if (__syncthreads_or(bad))
+        culprit = notice_culprit(args.notices, args.notice_stride, task.rank, task.ranks, shared.walk.room);
+    int64_t tokens = culprit < 0 ? task.tokens() : 0;
+    let_next_begin();
+    decide_alone({task, shared, (int32_t *)(all + sizeof(alone_shared))}, task.counts(culprit < 0), facts);
+    if (args.rank_wire)
+        return;
+    if (threadIdx.x == 0)
+        tell(task, culprit);
+    if (tokens * task.top_k <= PLACED_ALONE)
+        place_all(task, tokens, (int32_t)threadIdx.x, (int32_t)blockDim.x, [] {});
+}
+
+__global__ void __launch_bounds__(ROUTE_THREADS, 1)
+    decide_by_cluster(const __grid_constant__ ragged_task task, int32_t gang_lanes)
+{
     __shared__ walk_shared shared;
     team our;
     gang g(gang_lanes);
-    int32_t culprit =
-        notice_culprit(task.args.notices, task.args.notice_stride, task.rank, task.ranks, shared.room);
-    int64_t tokens = culprit < 0 ? task.tokens() : 0;
+    int32_t culprit;
+    entry_facts entry(task, (int32_t)threadIdx.x);
+    tokens_of(task, shared.room, &culprit);
+    let_next_begin();
     count_table counts = task.counts(culprit < 0);
-
-    add_up_wanted(task.accept, our, g, task.virt, counts, task.wanted);
-    our.sync();
-    accept_all(task, our, g, counts, add_up_valid(task.accept, task.wanted, shared.room));
+    accept(task, our, g, counts, shared.room);
     our.sync();
     for (int32_t i = our.block; i < task.ranks + task.order.chunks; i += our.blocks) {
         if (i < task.ranks)
-            lay_sender(task, counts, i, shared);
+            lay_sender(task, counts, i, entry, shared);
         else
             lay_batch(task, i - task.ranks, shared);
     }
     our.sync();
-    place_assignments(task, our, tokens);
-    if (task.args.rank_wire) {
-        our.sync();
-        lay_wire(task, our, (int32_t)tokens, counters, range);
-    }
+    if (!task.args.rank_wire && our.thread() == 0)
+        tell(task, culprit);
+}
+
+__global__ void __launch_bounds__(PLACE_THREADS)
+    place_assignments(const __grid_constant__ ragged_task task, bool few_are_placed)
+{
+    __shared__ int64_t room[WARP];
+    int32_t culprit;
+    int64_t tokens = tokens_of(task, room, &culprit);
+    if (few_are_placed && tokens * task.top_k <= PLACED_ALONE)
+        tokens = 0;
+    place_all(task, tokens, (int32_t)(blockIdx.x * PLACE_THREADS + threadIdx.x),
+              (int32_t)(gridDim.x * PLACE_THREADS), [] { behind_previous(); });
+}
+
+template <bool FEW>
+__global__ void __launch_bounds__(ROUTE_THREADS, 1) place_on_wire(const __grid_constant__ ragged_task task)
+{
+    extern __shared__ int32_t dynamic[];
+    __shared__ wire_shared shared;
+    team our;
+    int32_t culprit;
+    wire_tables tables(dynamic, task.experts, task.order.chunks * task.ranks);
+    begin_tables(task, tables);
+    int64_t tokens = tokens_of(task, shared.room, &culprit);
+    behind_previous();
+    fill_tables(task, tables);
+    lay_wire<FEW>(task, our, tables, tokens, shared);
     if (our.thread() == 0)
         tell(task, culprit);
 }
 
-launch_site site;
+launch_site cluster_site, few_site, many_site, place_site;
 
 ragged_task task_of(const epx_k_ragged_layout_t *args)
 {
@@ -117,19 +219,81 @@ ragged_task task_of(const epx_k_ragged_layout_t *args)
 } // namespace
 } // namespace epx
 
+namespace epx
+{
+namespace
+{
+
+/* Shared memory that one block has for its tables and counts; asked once. */
+size_t alone_limit()
+{
+    static std::atomic<size_t> known;
+    size_t bytes = known.load(std::memory_order_relaxed);
+    if (bytes != 0)
+        return bytes;
+    bytes = shared_limit(current_device());
+    if (cudaFuncSetAttribute(decide_by_block, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) !=
+        cudaSuccess)
+        bytes = 1;
+    known.store(bytes, std::memory_order_relaxed);
+    return bytes;
+}
+
+/* What it needs of it. */
+size_t alone_bytes(const epx_shape_t *shape)
+{
+    return sizeof(alone_shared) + (size_t)shape->virtual_ranks * (size_t)shape->experts * sizeof(int32_t);
+}
+
+epx_status_t start_deciding(const ragged_task &task, const epx_shape_t *shape, bool alone,
+                            epx_stream_t stream)
+{
+    int threads = shape->experts <= 256 ? 256 : (shape->experts + WARP - 1) / WARP * WARP;
+    if (alone)
+        return launch("ragged_layout", {1, threads, alone_bytes(shape), 1}, stream, decide_by_block, task);
+    int64_t walks = ((int64_t)shape->ranks + task.order.chunks) * 4 * ROUTE_THREADS,
+            items = (int64_t)shape->virtual_ranks * shape->experts;
+    int blocks = cluster_for(cluster_limit(cluster_site, decide_by_cluster), walks > items ? walks : items);
+    return launch("ragged_layout", {blocks, ROUTE_THREADS, 0, blocks}, stream, decide_by_cluster, task,
+                  gang_width(shape->virtual_ranks));
+}
+
+epx_status_t start_placing(const ragged_task &task, const epx_shape_t *shape, bool alone, epx_stream_t stream)
+{
+    int64_t assignments = (int64_t)shape->tokens_max * shape->top_k;
+    if (!task.args.rank_wire) {
+        if (alone && assignments <= PLACED_ALONE)
+            return EPX_OK;
+        int blocks = at_most(persistent_blocks(place_site, place_assignments, PLACE_THREADS, 0),
+                             (assignments - 1) / (AHEAD * PLACE_THREADS) + 1);
+        return launch("ragged_layout", {blocks, PLACE_THREADS, 0, 1, true}, stream, place_assignments, task,
+                      alone);
+    }
+    int64_t words = wire_words(shape->experts, (int64_t)task.order.chunks * shape->ranks);
+    size_t bytes = (size_t)words * sizeof(int32_t);
+    if (bytes > shared_limit(current_device()))
+        return epx_fail(EPX_ERR_UNSUPPORTED, "cuda: the rank wire has no room for the tables of %d experts",
+                        shape->experts);
+    bool few = shape->top_k <= FEW_CHOICES;
+    auto kernel = few ? place_on_wire<true> : place_on_wire<false>;
+    int blocks = cluster_for(cluster_limit(few ? few_site : many_site, kernel), assignments);
+    int64_t each = (shape->tokens_max + blocks - 1) / blocks;
+    int threads = each <= 128             ? 128
+                  : each >= ROUTE_THREADS ? ROUTE_THREADS
+                                          : (int)((each + WARP - 1) / WARP * WARP);
+    return launch("ragged_layout", {blocks, threads, bytes, blocks, true}, stream, kernel, task);
+}
+
+} // namespace
+} // namespace epx
+
 extern "C" epx_status_t epx_cuda_ragged_layout(const epx_k_ragged_layout_t *args, epx_stream_t stream)
 {
     using namespace epx;
     const epx_shape_t *shape = args->shape;
-    ordinals_plan plan = {ROUTE_THREADS, 0, 0};
-    if (args->rank_wire) /* two counters for each pair */
-        plan = plan_ordinals((shared_limit(current_device())) / 2,
-                             (int64_t)args->order->chunks * shape->ranks, ROUTE_THREADS);
-    int64_t assignments = (int64_t)shape->tokens_max * shape->top_k;
-    int64_t counts = (int64_t)shape->virtual_ranks * shape->experts;
-    int64_t walks = ((int64_t)shape->ranks + args->order->chunks) * 4 * ROUTE_THREADS, items = assignments;
-    items = counts > items ? counts : walks > items ? walks : items;
-    int blocks = cluster_for(cluster_limit(site, ragged_layout), items);
-    return launch("ragged_layout", {blocks, plan.threads, 2 * plan.bytes, blocks}, stream, ragged_layout,
-                  task_of(args), gang_width(shape->virtual_ranks), (int32_t)plan.range);
+    ragged_task task = task_of(args);
+    bool alone = shape->experts <= ROUTE_THREADS && shape->accept != EPX_ACCEPT_FAIR &&
+                 alone_bytes(shape) <= alone_limit();
+    epx_status_t status = start_deciding(task, shape, alone, stream);
+    return status == EPX_OK ? start_placing(task, shape, alone, stream) : status;
 }

@@ -15,50 +15,82 @@
 namespace epx
 {
 
-/* Behind accept_expert, by the same gang: the totals of the expert, and for own experts what each sender has
- * before it. */
-__device__ inline void add_up_expert(const ragged_task &task, const gang &g, int32_t e)
+/* What sender s has of the expert of a gang, and what those before it have. */
+__device__ inline void set_accepted(const ragged_task &task, int32_t e, int32_t slot, int32_t s,
+                                    int64_t before, int64_t rows)
 {
-    bool mine = task.real.owner[e] == task.rank;
-    int32_t slot = mine ? task.slot(task.order.wave[e], task.order.at[e]) : 0;
+    if (slot >= 0)
+        task.args.return_runs[(int64_t)slot * task.ranks + s] = {before, 0, s, (int32_t)rows};
+    if (s == task.rank)
+        task.before_me[e] = (int32_t)before;
+}
+
+/* The slot of an expert among this rank's own in the order of a pass, or -1. */
+__device__ inline int32_t own_slot(const ragged_task &task, int32_t e, int32_t c)
+{
+    return task.real.owner[e] == task.rank ? task.slot(c, task.order.at[e]) : -1;
+}
+
+/* The same for all senders of an expert from what has been written, by its gang: where senders are virtual,
+ * or fair. */
+__device__ inline int64_t add_up_expert(const ragged_task &task, const gang &g, int32_t e, int32_t slot)
+{
     int64_t before = 0;
     for (int32_t s0 = 0; s0 < task.ranks; s0 += g.lanes) {
         int32_t s = s0 + g.lane, rows = s < task.ranks ? task.accepted_of(s, e) : 0;
-        int64_t through = g.through(rows), first = before + through - rows;
-        if (s < task.ranks && mine)
-            task.args.return_runs[(int64_t)slot * task.ranks + s] = {first, 0, s, rows};
-        if (s == task.rank)
-            task.before_me[e] = (int32_t)first;
-        before += g.of_last(through);
+        int64_t through = before + g.through(rows);
+        if (s < task.ranks)
+            set_accepted(task, e, slot, s, through - rows, rows);
+        before = g.of_last(through);
     }
-    if (g.lane == 0)
-        task.total[e] = (int32_t)before;
+    return before;
 }
 
-/* Shared memory of the walks. */
+enum { WALK_SUMS = 5 };
+
+/* Shared memory of the walks: sums at the entries of a chunk. */
 struct walk_shared {
-    block_sums<4> sums;
-    uint32_t cursor[ROUTE_THREADS], rows[ROUTE_THREADS],
-        before[ROUTE_THREADS]; /* of the entries of a chunk */
+    block_sums<WALK_SUMS> sums;
+    uint32_t cursor[ROUTE_THREADS], rows[ROUTE_THREADS], total[ROUTE_THREADS], before[ROUTE_THREADS];
     uint32_t head;
     int64_t room[WARP];
+};
+
+/* What is static about an entry of the order, -1 behind the last one. */
+struct entry_facts {
+    int32_t e, c, d, first,
+        slot; /* expert, wave, owner, first entry of the pair; slot: -1 where it is another's */
+
+    __device__ entry_facts(const ragged_task &task, int32_t i) : e(-1), c(0), d(-1), first(0), slot(-1)
+    {
+        if (i >= task.experts)
+            return;
+        e = task.order.expert[i];
+        c = task.order.wave[e];
+        d = task.real.owner[e];
+        first = task.order.first[c * task.ranks + d];
+        slot = d == task.rank ? task.slot(c, i) : -1;
+    }
 };
 
 /* What a block carries from one chunk of entries to the next: sums of all before, and where the last pair's
  * rows begin. */
 struct entry_walk {
-    uint32_t cursor = 0, rows = 0, total = 0, before = 0, head = 0;
-    int64_t routed = 0; /* of this thread */
+    uint32_t cursor = 0, rows = 0, total = 0, before = 0, routed = 0, head = 0;
 };
 
 /* One thread's entry, when the sender is this rank. */
-__device__ inline void set_send_run(const ragged_task &task, int32_t i, int32_t e, uint32_t cursor,
-                                    uint32_t row, int32_t rows)
+__device__ inline void set_send_run(const ragged_task &task, int32_t i, const entry_facts &f, uint32_t cursor,
+                                    uint32_t row, int32_t rows, int32_t before)
 {
-    task.args.send_runs[i] = {cursor, (int64_t)row + task.before_me[e], task.real.owner[e], rows};
+    int64_t place = (int64_t)row + before;
+    task.args.send_runs[i] = {cursor, place, f.d, rows};
+    task.before_me[f.e] = (int32_t)(place - cursor - (int64_t)f.c * task.most);
     for (int32_t v = 0; v < task.splits; v++) {
-        task.args.first_row[(int64_t)v * task.experts + e] = (int32_t)cursor;
-        cursor += task.args.accepted[((int64_t)task.rank * task.splits + v) * task.experts + e];
+        task.args.first_row[(int64_t)v * task.experts + f.e] = (int32_t)cursor;
+        cursor += task.splits == 1
+                      ? rows
+                      : task.args.accepted[((int64_t)task.rank * task.splits + v) * task.experts + f.e];
     }
 }
 
@@ -91,42 +123,41 @@ __device__ inline void note_borders(const ragged_task &task, const walk_shared &
     }
 }
 
-/* Entries i0 .. i0 + blockDim - 1 for sender s. */
+/* Entries i0 .. i0 + blockDim - 1 for sender s; f: this thread's. */
 __device__ inline void walk_entries(const ragged_task &task, const count_table &counts, int32_t s, int32_t i0,
-                                    entry_walk &walk, walk_shared &shared)
+                                    const entry_facts &f, entry_walk &walk, walk_shared &shared)
 {
     int32_t x = (int32_t)threadIdx.x, i = i0 + x, end = min(i0 + (int32_t)blockDim.x, task.experts);
-    int32_t e = i < end ? task.order.expert[i] : -1, d = e >= 0 ? task.real.owner[e] : -1,
-            c = e >= 0 ? task.order.wave[e] : 0;
-    uint32_t rows = e >= 0 ? (uint32_t)task.accepted_of(s, e) : 0,
-             total = e >= 0 ? (uint32_t)task.total[e] : 0;
-    epx_run_t *run =
-        d == task.rank ? &task.args.return_runs[(int64_t)task.slot(c, i) * task.ranks + s] : nullptr;
+    uint32_t rows = f.e >= 0 ? (uint32_t)task.accepted_of(s, f.e) : 0,
+             total = f.e >= 0 ? (uint32_t)task.total[f.e] : 0, routed = 0;
+    epx_run_t *run = f.slot >= 0 ? &task.args.return_runs[(int64_t)f.slot * task.ranks + s] : nullptr;
     /* Before: what earlier senders have of it: of every expert for this rank as a sender, of own experts for
      * others. */
-    uint32_t before = e >= 0 && s == task.rank ? (uint32_t)task.before_me[e]
-                      : run != nullptr         ? (uint32_t)run->first
-                                               : 0;
-    uint32_t sum[4] = {rows, (uint32_t)task.aligned(total), total, before}, all[4];
-    block_before<4>(sum, all, shared.sums);
+    uint32_t before = f.e >= 0 && s == task.rank ? (uint32_t)task.before_me[f.e]
+                      : run != nullptr           ? (uint32_t)run->first
+                                                 : 0;
+    for (int32_t v = 0; f.e >= 0 && s == task.rank && v < task.splits; v++)
+        routed += (uint32_t)counts.at(task.rank * task.splits + v, f.e);
+    uint32_t sum[WALK_SUMS] = {rows, (uint32_t)task.aligned(total), total, before, routed}, all[WALK_SUMS];
+    block_before(sum, all, shared.sums);
     uint32_t cursor = walk.cursor + sum[0], begin = walk.rows + sum[1];
-    shared.cursor[x] = cursor, shared.rows[x] = begin, shared.before[x] = walk.before + sum[3];
+    shared.cursor[x] = cursor, shared.rows[x] = begin;
+    shared.total[x] = walk.total + sum[2], shared.before[x] = walk.before + sum[3];
     __syncthreads();
-    int32_t first = e >= 0 ? task.order.first[c * task.ranks + d] : i0;
-    uint32_t head = first >= i0 ? shared.rows[first - i0] : walk.head, row = begin - head;
+    uint32_t head = f.first >= i0 ? shared.rows[f.first - i0] : walk.head, row = begin - head;
     if (i == end - 1)
         shared.head = head;
-    if (e >= 0 && s == task.rank) {
-        set_send_run(task, i, e, cursor, row, (int32_t)rows);
-        task.wanted[i] = (int64_t)((uint64_t)(walk.before + sum[3]) << 32 | (uint32_t)(walk.total + sum[2]));
-        for (int32_t v = 0; v < task.splits; v++)
-            walk.routed += counts.at(task.rank * task.splits + v, e);
-    }
     if (run != nullptr) {
         run->first += row;
         run->row = cursor;
     }
-    walk.cursor += all[0], walk.rows += all[1], walk.total += all[2], walk.before += all[3];
+    if (f.e >= 0 && s == task.rank) {
+        set_send_run(task, i, f, cursor, row, (int32_t)rows, (int32_t)before);
+        if (task.experts > (int32_t)blockDim.x)
+            task.wanted[i] = (int64_t)((uint64_t)shared.before[x] << 32 | shared.total[x]);
+    }
+    walk.cursor += all[0], walk.rows += all[1], walk.total += all[2], walk.before += all[3],
+        walk.routed += all[4];
     __syncthreads();
     walk.head = shared.head;
     if (task.args.rank_wire)
@@ -138,21 +169,28 @@ __device__ inline void walk_entries(const ragged_task &task, const count_table &
 struct border {
     uint32_t cursor, total, before;
 
-    __device__ border(const ragged_task &task, const entry_walk &walk, int32_t x)
+    __device__ border(const ragged_task &task, const entry_walk &walk, const walk_shared &shared, int32_t x)
     {
-        uint64_t both = x < task.experts ? (uint64_t)task.wanted[x] : 0;
-        cursor = x < task.experts ? (uint32_t)task.args.send_runs[x].first : walk.cursor;
-        total = x < task.experts ? (uint32_t)both : walk.total;
-        before = x < task.experts ? (uint32_t)(both >> 32) : walk.before;
+        if (x >= task.experts) {
+            cursor = walk.cursor, total = walk.total, before = walk.before;
+        } else if (task.experts <= (int32_t)blockDim.x) {
+            cursor = shared.cursor[x], total = shared.total[x], before = shared.before[x];
+        } else {
+            uint64_t both = (uint64_t)task.wanted[x];
+            cursor = (uint32_t)task.args.send_runs[x].first, total = (uint32_t)both,
+            before = (uint32_t)(both >> 32);
+        }
     }
 };
 
-/* Regions of this rank's return rows, by pair. */
-__device__ inline void lay_regions(const ragged_task &task, const entry_walk &walk)
+/* Regions of this rank's return rows, by pair; by the threads from `first` on. */
+__device__ inline void lay_regions(const ragged_task &task, const entry_walk &walk, const walk_shared &shared,
+                                   int32_t first)
 {
     const epx_k_ragged_layout_t &args = task.args;
-    for (int32_t q = (int32_t)threadIdx.x; q < task.order.chunks * task.ranks; q += (int32_t)blockDim.x) {
-        border from(task, walk, task.order.first[q]), to(task, walk, task.order.first[q + 1]);
+    int32_t pairs = task.order.chunks * task.ranks, step = (int32_t)blockDim.x - first;
+    for (int32_t q = (int32_t)threadIdx.x - first; q >= 0 && q < pairs; q += step) {
+        border from(task, walk, shared, task.order.first[q]), to(task, walk, shared, task.order.first[q + 1]);
         int32_t rows = (int32_t)(to.cursor - from.cursor), d = q % task.ranks;
         args.home_start[q] = from.cursor;
         args.home_count[q] = rows;
@@ -165,41 +203,45 @@ __device__ inline void lay_regions(const ragged_task &task, const entry_walk &wa
     }
 }
 
-/* What each wave moves, and the head's counts. */
-__device__ inline void lay_waves(const ragged_task &task, const entry_walk &walk, walk_shared &shared)
+/* What each wave moves, and the head's counts; by one warp. */
+__device__ inline void lay_waves(const ragged_task &task, const entry_walk &walk, const walk_shared &shared)
 {
     const epx_k_ragged_layout_t &args = task.args;
     int64_t kept = 0;
-    for (int32_t c = (int32_t)threadIdx.x; c < task.order.chunks; c += (int32_t)blockDim.x) {
+    for (int32_t c = lane_id(); c < task.order.chunks; c += WARP) {
         const int32_t *first = task.order.first + c * task.ranks;
-        border begin(task, walk, first[0]), end(task, walk, first[task.ranks]);
-        border from(task, walk, first[task.rank]), to(task, walk, first[task.rank + 1]);
+        border begin(task, walk, shared, first[0]), end(task, walk, shared, first[task.ranks]);
+        border from(task, walk, shared, first[task.rank]), to(task, walk, shared, first[task.rank + 1]);
         uint32_t own = to.cursor - from.cursor, here = to.total - from.total,
                  sent = end.cursor - begin.cursor - own;
         args.wave[c] = {args.rank_wire ? 0 : (int64_t)sent, sent, here - own};
         kept += here;
     }
-    kept = block_sum(kept, shared.room);
-    int64_t routed = block_sum(walk.routed, shared.room);
-    if (threadIdx.x == 0) {
+    for (int32_t d = WARP / 2; d > 0; d /= 2)
+        kept += __shfl_xor_sync(ALL, kept, d);
+    if (lane_id() == 0) {
         args.verdict.head->kept = kept;
-        args.verdict.head->routed = routed;
-        args.verdict.head->dropped_sender = routed - walk.cursor;
+        args.verdict.head->routed = walk.routed;
+        args.verdict.head->dropped_sender = (int64_t)walk.routed - walk.cursor;
     }
 }
 
-/* One block: all about sender s. */
+/* One block: all about sender s. first: the facts of this thread's entry of the first chunk. */
 __device__ inline void lay_sender(const ragged_task &task, const count_table &counts, int32_t s,
-                                  walk_shared &shared)
+                                  const entry_facts &first, walk_shared &shared)
 {
     entry_walk walk;
     for (int32_t i0 = 0; i0 < task.experts; i0 += (int32_t)blockDim.x)
-        walk_entries(task, counts, s, i0, walk, shared);
+        walk_entries(task, counts, s, i0, i0 == 0 ? first : entry_facts(task, i0 + (int32_t)threadIdx.x),
+                     walk, shared);
     if (s != task.rank)
         return;
     __syncthreads();
-    lay_regions(task, walk);
-    lay_waves(task, walk, shared);
+    if (threadIdx.x < WARP)
+        lay_waves(task, walk, shared);
+    else
+        lay_regions(task, walk, shared, WARP);
+    __syncthreads();
 }
 
 /* One block: start and count of this rank's experts in wave c. Experts of other waves stand at the end of the
@@ -213,8 +255,8 @@ __device__ inline void lay_batch(const ragged_task &task, int32_t c, walk_shared
     for (int32_t l0 = 0; l0 < task.args.local_experts_max; l0 += (int32_t)blockDim.x) {
         int32_t l = l0 + (int32_t)threadIdx.x, e = l < experts ? task.real.expert[first + l] : -1;
         int64_t rows = e >= 0 && task.order.wave[e] == c ? task.total[e] : 0;
-        uint32_t sum[4] = {(uint32_t)task.aligned(rows), 0, 0, 0}, all[4];
-        block_before<4>(sum, all, shared.sums);
+        uint32_t sum[WALK_SUMS] = {(uint32_t)task.aligned(rows)}, all[WALK_SUMS];
+        block_before(sum, all, shared.sums);
         if (l < task.args.local_experts_max) {
             start[l] = e >= 0 ? before + sum[0] : 0;
             count[l] = rows;

@@ -2,10 +2,10 @@
  * ragged's rank wire: a token's assignments to one rank and wave travel as one row, with a list of the places
  * that it stands for. SPDX-License-Identifier: Apache-2.0
  *
- * Wire rows and list entries of a pair (wave, rank) are numbered in the order (token, k). Both are stable
- * ordinals with the pair as key; the wire rows count only the first of a token's assignments to the pair.
- * Assignments of one token are neighbours in a warp's 32 items, or, with more choices than that, follow each
- * other.
+ * One cluster, a thread for each token. Wire rows and list entries of a pair (wave, rank) are numbered in the
+ * order of tokens, so they are prefix sums over tokens of what each has for the pair. Four pairs at a time
+ * share a word of four 16-bit counters; a chunk of tokens is small enough for them. First all blocks count,
+ * then they number and write.
  */
 #ifndef EPX_KERNELS_CUDA_RAGGED_WIRE_CUH
 #define EPX_KERNELS_CUDA_RAGGED_WIRE_CUH
@@ -15,196 +15,287 @@
 namespace epx
 {
 
-/* The items of a warp: tokens first .. end - 1, by whole tokens or by 32 choices of one. */
-struct token_steps {
-    int32_t first, end, at_once; /* tokens of a step; 0: one token takes several steps */
+enum { PAIRS_TOGETHER = 4, FIELD_BITS = 16, FEW_CHOICES = 8 };
+typedef unsigned long long fields; /* PAIRS_TOGETHER counters */
 
-    __device__ token_steps(const team &our, int32_t tokens, int32_t top_k)
+/* Tables in shared memory. By expert: its pair, and what takes a place of this rank to one of the batch; by
+ * pair: the return region, the base at its rank; and for entries, then wire rows: counted here, in the blocks
+ * before, in all, so far. */
+struct wire_tables {
+    int32_t *pair, *to_place, *region, *base;
+    uint32_t *here, *before, *all;
+    int32_t pairs;
+
+    __device__ wire_tables(int32_t *words, int32_t experts, int32_t of)
+        : pair(words), to_place(words + experts), region(words + 2 * experts), base(region + of),
+          here((uint32_t *)(base + of)), before(here + 2 * of), all(before + 2 * of), pairs(of)
     {
-        at_once = top_k <= WARP ? WARP / top_k : 0;
-        int32_t unit = max(at_once, 1),
-                each = tokens > 0 ? ((tokens - 1) / our.warps() / unit + 1) * unit : 0;
-        int64_t start = (int64_t)our.warp() * each;
-        first = (int32_t)min(start, (int64_t)tokens);
-        end = (int32_t)min(start + each, (int64_t)tokens);
     }
 };
 
-/* One lane's assignment. */
+/* Words of shared memory for them. */
+inline int64_t wire_words(int64_t experts, int64_t pairs) { return 2 * experts + 8 * pairs; }
+
+struct wire_shared {
+    block_sums<2, fields> sums;
+    int64_t room[WARP];
+};
+
+/* A block's part of the tokens, and a thread's token in a chunk of them. */
+struct wire_share {
+    int32_t first, end, chunk; /* tokens of the block; as many at a time */
+
+    __device__ wire_share(const team &our, int32_t tokens, int32_t top_k)
+    {
+        int32_t each = (tokens + our.blocks - 1) / our.blocks;
+        first = min(our.block * each, tokens);
+        end = min(first + each, tokens);
+        chunk = min((int32_t)blockDim.x, max(((1 << FIELD_BITS) - 1) / top_k, 1));
+    }
+};
+
+/* A kept assignment's pair and return row; pair -1: not kept. */
 struct wire_item {
-    int32_t t, k, q; /* q: its pair, -1: none or not kept */
-    bool first;      /* the first of its token's to the pair */
+    int32_t q, row;
 };
 
-__device__ inline int32_t pair_at(const ragged_task &task, int64_t a)
-{
-    return task.args.place[a] >= 0 ? task.pair(task.args.expert[a]) : -1;
-}
+/* What is known of a token. FEW: its items are kept in registers; else they are found again each time. */
+template <bool FEW> struct wire_token {
+    const ragged_task &task;
+    const wire_tables &tables;
+    int32_t t, v;
+    bool there;
+    wire_item held[FEW ? FEW_CHOICES : 1];
 
-__device__ inline wire_item item_at(const ragged_task &task, const token_steps &steps, int32_t t0, int32_t k0)
-{
-    int32_t t = t0, k = k0 + lane_id();
-    if (steps.at_once > 0) {
-        t = t0 + lane_id() / task.top_k;
-        k = lane_id() < steps.at_once * task.top_k ? lane_id() % task.top_k : task.top_k;
-    }
-    wire_item item = {t, k, -1, false};
-    if (t < steps.end && k < task.top_k)
-        item.q = pair_at(task, (int64_t)t * task.top_k + k);
-    if (steps.at_once > 0) {
-        unsigned of_token = ((task.top_k == WARP ? 0 : 1u << task.top_k) - 1)
-                            << (lane_id() - lane_id() % task.top_k);
-        unsigned mates = __match_any_sync(ALL, item.q) & of_token;
-        item.first = item.q >= 0 && lane_id() == __ffs(mates) - 1;
-    } else if (item.q >= 0) {
-        item.first = true;
-        for (int32_t x = 0; x < k && item.first; x++)
-            item.first = pair_at(task, (int64_t)t * task.top_k + x) != item.q;
-    }
-    return item;
-}
-
-/* Calls fn(item) for all steps of a warp, all lanes together. */
-template <typename F>
-__device__ inline void for_items(const ragged_task &task, const token_steps &steps, const F &fn)
-{
-    for (int32_t t0 = steps.first; t0 < steps.end; t0 += max(steps.at_once, 1))
-        for (int32_t k0 = 0; k0 < (steps.at_once > 0 ? 1 : task.top_k); k0 += WARP)
-            fn(item_at(task, steps, t0, k0));
-}
-
-/* How many of the token's assignments go to the item's pair, how many pairs it has, and how many come before
- * this one. */
-struct token_view {
-    int32_t entries, pairs, before;
-};
-
-__device__ inline token_view view_token(const ragged_task &task, const token_steps &steps,
-                                        const wire_item &item)
-{
-    token_view view = {0, 0, 0};
-    if (steps.at_once > 0) {
-        int32_t lane0 = lane_id() - lane_id() % task.top_k;
-        unsigned firsts = __ballot_sync(ALL, item.first);
-        for (int32_t x = 0; x < task.top_k; x++) {
-            int32_t other = __shfl_sync(ALL, item.q, min(lane0 + x, WARP - 1));
-            bool first = lane0 + x < WARP && (firsts >> (lane0 + x) & 1);
-            view.entries += other == item.q;
-            view.pairs += first;
-            view.before += first && other < item.q;
+    __device__ wire_token(const ragged_task &of, const wire_tables &with, int32_t token, bool exists,
+                          int64_t tokens)
+        : task(of), tables(with), t(token), there(exists)
+    {
+        v = task.splits == 1 || !there ? 0 : split_of(t, tokens, task.splits);
+        if constexpr (FEW) {
+#pragma unroll
+            for (int k = 0; k < FEW_CHOICES; k++)
+                held[k] = find(k);
         }
-        return view;
     }
-    if (item.t >= steps.end || item.k >= task.top_k)
-        return view;
-    for (int32_t x = 0; x < task.top_k; x++) {
-        int64_t a = (int64_t)item.t * task.top_k;
-        int32_t other = pair_at(task, a + x);
-        bool first = other >= 0;
-        for (int32_t y = 0; y < x && first; y++)
-            first = pair_at(task, a + y) != other;
-        view.entries += other == item.q;
-        view.pairs += first;
-        view.before += first && other < item.q;
+    __device__ wire_item find(int32_t k) const
+    {
+        wire_item item = {-1, 0};
+        if (!there || k >= task.top_k)
+            return item;
+        int64_t a = (int64_t)t * task.top_k + k, of_sender = (int64_t)v * task.experts;
+        int32_t e = __ldg(task.args.expert + a), ordinal = __ldg(task.args.ordinal + a);
+        if (e < 0)
+            return item;
+        const int32_t *accepted = task.args.accepted + (int64_t)task.rank * task.splits * task.experts;
+        if (ordinal < accepted[of_sender + e])
+            item = {tables.pair[e], task.args.first_row[of_sender + e] + ordinal};
+        return item;
     }
-    return view;
+    /* Calls fn(k, item) for all choices. */
+    template <typename F> __device__ void each(const F &fn) const
+    {
+        if constexpr (FEW) {
+#pragma unroll
+            for (int k = 0; k < FEW_CHOICES; k++)
+                if (k < task.top_k)
+                    fn(k, held[k]);
+        } else {
+            for (int32_t k = 0; there && k < task.top_k; k++)
+                fn(k, find(k));
+        }
+    }
+    /* Entries for the pairs of group g, and which of them the token has. */
+    __device__ fields entries(int32_t g, unsigned *has_p) const
+    {
+        fields sum = 0;
+        unsigned has = 0;
+        each([&](int32_t, const wire_item &item) {
+            int32_t f = item.q - g * PAIRS_TOGETHER;
+            if ((uint32_t)f < PAIRS_TOGETHER) {
+                sum += (fields)1 << (f * FIELD_BITS);
+                has |= 1u << f;
+            }
+        });
+        *has_p = has;
+        return sum;
+    }
+};
+
+__device__ inline uint32_t field_of(fields word, int32_t f)
+{
+    return (uint32_t)(word >> (f * FIELD_BITS)) & ((1u << FIELD_BITS) - 1);
 }
 
-/* Keys of a range: entries of pair `from` + i at i, its wire rows at range + i. */
-__device__ inline void count_wire(const ragged_task &task, const token_steps &steps, ordinals &o,
-                                  int32_t from, int32_t range)
+/* 1 in the field of each pair that is there. */
+__device__ inline fields ones(unsigned has)
 {
-    for (int32_t k = lane_id(); k < o.keys; k += WARP)
-        o.mine[k] = 0;
-    __syncwarp();
-    for_items(task, steps, [&](const wire_item &item) {
-        int32_t i = item.q - from;
-        if (item.q < 0 || (uint32_t)i >= (uint32_t)range)
-            return;
-        atomicAdd(&o.mine[i], 1u);
-        if (item.first)
-            atomicAdd(&o.mine[range + i], 1u);
-    });
+    fields word = 0;
+#pragma unroll
+    for (int f = 0; f < PAIRS_TOGETHER; f++)
+        word |= (fields)(has >> f & 1) << (f * FIELD_BITS);
+    return word;
 }
 
-/* A kept assignment whose list entry and wire row have their numbers within the pair. */
-__device__ inline void put_item(const ragged_task &task, const wire_item &item, const token_view &view,
-                                int32_t entry, int32_t wire)
+/* Every assignment of a token gets its return row, or none. */
+template <bool FEW> __device__ inline void place_token(const wire_token<FEW> &token)
 {
-    const epx_k_ragged_layout_t &args = task.args;
-    int64_t a = (int64_t)item.t * task.top_k + item.k, region = args.home_start[item.q], row = region + wire;
-    int32_t e = args.expert[a], c = task.order.wave[e], base = (int32_t)args.base[item.q];
-    const epx_run_t &run = args.send_runs[task.order.at[e]];
-    args.list_place[region + entry] = (int32_t)(run.row + (args.place[a] - c * task.most - run.first));
-    args.list_weight[region + entry] = args.weights[a];
-    args.wire_row[a] = base + wire;
-    if (!item.first)
+    const ragged_task &task = token.task;
+    if (!token.there)
         return;
-    args.wire_token[row] = item.t;
-    args.wire_first[row] = base + entry;
-    args.wire_count[row] = view.entries;
-    args.home[(int64_t)item.t * task.top_k + view.before] = c * task.most + (int32_t)row;
+    token.each([&](int32_t k, const wire_item &item) {
+        int32_t a = token.t * task.top_k + k;
+        if (item.q >= 0)
+            task.args.send[item.row] = a;
+        task.args.place[a] = item.q >= 0 ? item.q / task.ranks * task.most + item.row : -1;
+    });
 }
 
-__device__ inline void place_wire(const ragged_task &task, const token_steps &steps, ordinals &o,
-                                  int32_t from, int32_t range)
+/* A block's tokens, counted into tables.here. */
+template <bool FEW>
+__device__ inline void count_tokens(const ragged_task &task, const wire_tables &tables,
+                                    const wire_share &mine, int64_t tokens)
 {
-    for_items(task, steps, [&](const wire_item &item) {
-        token_view view = view_token(task, steps, item);
-        int32_t i = item.q - from;
-        bool counts = item.q >= 0 && (uint32_t)i < (uint32_t)range;
-        unsigned same = __match_any_sync(ALL, counts ? i : -1),
-                 firsts = __ballot_sync(ALL, item.first) & same;
-        int32_t leader = __ffs(same) - 1;
-        uint32_t entry = 0, wire = 0;
-        if (counts && lane_id() == leader) {
-            entry = o.mine[i];
-            wire = o.mine[range + i];
-            o.mine[i] = entry + __popc(same);
-            o.mine[range + i] = wire + __popc(firsts);
+    for (int32_t t0 = mine.first; t0 < mine.end; t0 += mine.chunk) {
+        int32_t x = (int32_t)threadIdx.x, t = t0 + x;
+        wire_token<FEW> token(task, tables, t, x < mine.chunk && t < mine.end, tokens);
+        place_token(token);
+        for (int32_t g = 0; g * PAIRS_TOGETHER < tables.pairs; g++) {
+            unsigned has;
+            fields entries = token.entries(g, &has), wires = ones(has);
+            /* Sums over a warp stay within the fields. */
+            uint32_t sum[4] = {(uint32_t)entries, (uint32_t)(entries >> 32), (uint32_t)wires,
+                               (uint32_t)(wires >> 32)};
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                sum[i] = __reduce_add_sync(ALL, sum[i]);
+            int32_t f = lane_id() % PAIRS_TOGETHER, kind = lane_id() / PAIRS_TOGETHER,
+                    q = g * PAIRS_TOGETHER + f;
+            if (kind < 2 && q < tables.pairs) {
+                fields word = kind == 0 ? sum[0] | (fields)sum[1] << 32 : sum[2] | (fields)sum[3] << 32;
+                atomicAdd(&tables.here[kind * tables.pairs + q], field_of(word, f));
+            }
         }
-        entry = __shfl_sync(ALL, entry, leader);
-        wire = __shfl_sync(ALL, wire, leader);
-        unsigned below = (1u << lane_id()) - 1;
-        if (counts)
-            put_item(task, item, view, (int32_t)(entry + o.before[i]) + __popc(same & below),
-                     (int32_t)(wire + o.before[range + i]) + __popc(firsts & (below << 1 | 1)) - 1);
-        if (from == 0 && item.t < steps.end && item.k < task.top_k && item.k >= view.pairs)
-            task.args.home[(int64_t)item.t * task.top_k + item.k] = -1;
-        __syncwarp();
+    }
+}
+
+/* tables.before and all of the cluster's blocks; contains its barrier. */
+__device__ inline void exchange_counts(const wire_tables &tables, const team &our)
+{
+    our.sync();
+    for (int32_t x = (int32_t)threadIdx.x; x < 2 * tables.pairs * our.blocks; x += (int32_t)blockDim.x) {
+        int32_t i = x / our.blocks, b = x - i * our.blocks;
+        uint32_t count = our.at(tables.here, b)[i];
+        if (count != 0) {
+            atomicAdd(&tables.all[i], count);
+            if (b < our.block)
+                atomicAdd(&tables.before[i], count);
+        }
+    }
+    __syncthreads();
+}
+
+/* What the token has for the pairs of group g, whose numbers are known. homes: pairs of lower groups. */
+template <bool FEW>
+__device__ inline void put_token(const wire_token<FEW> &token, int32_t g, fields entries, unsigned has,
+                                 fields entries_before, fields wires_before, int32_t homes)
+{
+    const ragged_task &task = token.task;
+    const wire_tables &tables = token.tables;
+    unsigned seen = 0;
+    token.each([&](int32_t k, const wire_item &item) {
+        int32_t f = item.q - g * PAIRS_TOGETHER;
+        if ((uint32_t)f >= PAIRS_TOGETHER)
+            return;
+        int64_t a = (int64_t)token.t * task.top_k + k;
+        uint32_t entry = tables.before[item.q] + field_of(entries_before, f);
+        uint32_t wire = tables.before[tables.pairs + item.q] + field_of(wires_before, f);
+        int32_t region = tables.region[item.q], base = tables.base[item.q], e = __ldg(task.args.expert + a);
+        int32_t c = item.q / task.ranks, row = region + (int32_t)wire;
+        task.args.list_place[region + entry] = c * task.most + item.row + tables.to_place[e];
+        task.args.list_weight[region + entry] = __ldg(task.args.weights + a);
+        task.args.wire_row[a] = base + (int32_t)wire;
+        if (!(seen >> f & 1)) {
+            task.args.wire_token[row] = token.t;
+            task.args.wire_first[row] = base + (int32_t)entry;
+            task.args.wire_count[row] = (int32_t)field_of(entries, f);
+            task.args.home[(int64_t)token.t * task.top_k + homes + __popc(has & ((1u << f) - 1))] =
+                c * task.most + row;
+        }
+        seen |= 1u << f;
+        entries_before += (fields)1 << (f * FIELD_BITS);
     });
+}
+
+/* A block's tokens, numbered and written; tables.before moves on behind each chunk. */
+template <bool FEW>
+__device__ inline void number_tokens(const ragged_task &task, const wire_tables &tables,
+                                     const wire_share &mine, int64_t tokens, wire_shared &shared)
+{
+    for (int32_t t0 = mine.first; t0 < mine.end; t0 += mine.chunk) {
+        int32_t x = (int32_t)threadIdx.x, t = t0 + x, homes = 0;
+        wire_token<FEW> token(task, tables, t, x < mine.chunk && t < mine.end, tokens);
+        for (int32_t g = 0; g * PAIRS_TOGETHER < tables.pairs; g++) {
+            unsigned has;
+            fields entries = token.entries(g, &has), sum[2] = {entries, ones(has)}, all[2];
+            block_before(sum, all, shared.sums);
+            put_token(token, g, entries, has, sum[0], sum[1], homes);
+            homes += __popc(has);
+            __syncthreads(); /* this chunk has read what stands before it */
+            int32_t f = x % PAIRS_TOGETHER, kind = x / PAIRS_TOGETHER, q = g * PAIRS_TOGETHER + f;
+            if (kind < 2 && q < tables.pairs)
+                tables.before[kind * tables.pairs + q] += field_of(all[kind], f);
+        }
+        for (; token.there && homes < task.top_k; homes++)
+            task.args.home[(int64_t)t * task.top_k + homes] = -1;
+        __syncthreads();
+    }
 }
 
 /* What the numbers of wire rows decide, by all threads of one block. */
-__device__ inline void set_wire_runs(const ragged_task &task, const ordinals &o, int32_t from, int32_t range)
+__device__ inline void set_wire_runs(const ragged_task &task, const wire_tables &tables)
 {
     const epx_k_ragged_layout_t &args = task.args;
-    int32_t pairs = task.order.chunks * task.ranks;
-    for (int32_t i = (int32_t)threadIdx.x; i < range && from + i < pairs; i += (int32_t)blockDim.x) {
-        int32_t q = from + i, d = q % task.ranks, wires = (int32_t)o.all[range + i];
+    for (int32_t q = (int32_t)threadIdx.x; q < tables.pairs; q += (int32_t)blockDim.x) {
+        int32_t d = q % task.ranks, wires = (int32_t)tables.all[tables.pairs + q];
         args.home_count[q] = wires;
-        args.wire_runs[q] = {args.home_start[q], args.base[q], d, wires};
+        args.wire_runs[q] = {tables.region[q], tables.base[q], d, wires};
         if (d != task.rank)
             atomicAdd((unsigned long long *)&args.wave[q / task.ranks].sent_rows, (unsigned long long)wires);
     }
 }
 
-/* All of a cluster; place and the runs are done and visible. */
-__device__ inline void lay_wire(const ragged_task &task, const team &our, int32_t tokens, uint32_t *counters,
-                                int32_t range)
+/* What is known before the counts are decided; then, behind that, what they say. */
+__device__ inline void begin_tables(const ragged_task &task, const wire_tables &tables)
 {
-    token_steps steps(our, tokens, task.top_k);
-    int32_t pairs = task.order.chunks * task.ranks;
-    for (int32_t from = 0; from < pairs; from += range) {
-        ordinals o(counters, 2 * range);
-        if (from > 0)
-            our.sync();
-        count_wire(task, steps, o, from, range);
-        add_up_items(o, our);
-        if (our.block == 0)
-            set_wire_runs(task, o, from, range);
-        place_wire(task, steps, o, from, range);
+    for (int32_t e = (int32_t)threadIdx.x; e < task.experts; e += (int32_t)blockDim.x)
+        tables.pair[e] = task.pair(e);
+    for (int32_t i = (int32_t)threadIdx.x; i < 2 * tables.pairs; i += (int32_t)blockDim.x)
+        tables.here[i] = tables.before[i] = tables.all[i] = 0;
+}
+
+__device__ inline void fill_tables(const ragged_task &task, const wire_tables &tables)
+{
+    for (int32_t e = (int32_t)threadIdx.x; e < task.experts; e += (int32_t)blockDim.x)
+        tables.to_place[e] = task.before_me[e];
+    for (int32_t q = (int32_t)threadIdx.x; q < tables.pairs; q += (int32_t)blockDim.x) {
+        tables.region[q] = (int32_t)task.args.home_start[q];
+        tables.base[q] = (int32_t)task.args.base[q];
     }
+    __syncthreads();
+}
+
+/* All of a cluster; the tables are filled. */
+template <bool FEW>
+__device__ inline void lay_wire(const ragged_task &task, const team &our, const wire_tables &tables,
+                                int64_t tokens, wire_shared &shared)
+{
+    wire_share mine(our, (int32_t)tokens, task.top_k);
+    count_tokens<FEW>(task, tables, mine, tokens);
+    exchange_counts(tables, our);
+    if (our.block == 0)
+        set_wire_runs(task, tables);
+    number_tokens<FEW>(task, tables, mine, tokens, shared);
     our.sync();
 }
 

@@ -23,12 +23,13 @@ struct ids_shared {
     uint32_t bad_all;
 };
 
-template <typename I> __device__ inline int64_t id_at(const epx_k_read_ids_t &args, int32_t a)
+template <typename I> __device__ inline I id_at(const epx_k_read_ids_t &args, int32_t a)
 {
     return __ldg((const I *)args.ids + a);
 }
 
 /* Unsigned, so that id + 1 cannot overflow. */
+__device__ inline bool is_bad(int32_t id, int32_t experts) { return (uint32_t)id + 1 > (uint32_t)experts; }
 __device__ inline bool is_bad(int64_t id, int32_t experts) { return (uint64_t)id + 1 > (uint64_t)experts; }
 
 __device__ inline int64_t tokens_told(const epx_k_read_ids_t &args)
@@ -77,34 +78,32 @@ __device__ inline void add_findings(uint32_t bad, uint32_t skipped, ids_shared &
         atomicAdd(&shared.skipped, skipped);
 }
 
-/* Behind the cluster's barrier: what all blocks found. The sole sender writes it down, others add theirs. */
+/* Behind the cluster's barrier: what all blocks found. The sole sender writes it down, others add theirs. By
+ * one warp. */
 template <typename I>
 __device__ inline void report(const epx_k_read_ids_t &args, const team &our, ids_shared &shared)
 {
-    if (threadIdx.x < WARP) {
-        uint32_t bad = NONE_BAD, skipped = 0;
-        if (lane_id() < our.blocks) {
-            bad = our.at(&shared.bad, lane_id())[0];
-            skipped = our.at(&shared.skipped, lane_id())[0];
-        }
-        bad = __reduce_min_sync(ALL, bad);
-        skipped = __reduce_add_sync(ALL, skipped);
-        if (lane_id() == 0)
-            shared.bad_all = bad;
-        if (lane_id() == 0 && our.block == 0 && args.splits == 1) {
-            write_notice<I>(args, bad == NONE_BAD ? -1 : (int64_t)bad);
-            *args.skipped = skipped;
-        } else if (lane_id() == 0 && our.block == 0) {
-            if (bad != NONE_BAD)
-                atomicMin((unsigned long long *)&args.notice->bad_at, (unsigned long long)bad);
-            atomicAdd((unsigned long long *)args.skipped, (unsigned long long)skipped);
-        }
+    uint32_t bad = NONE_BAD, skipped = 0;
+    if (lane_id() < our.blocks) {
+        bad = our.at(&shared.bad, lane_id())[0];
+        skipped = our.at(&shared.skipped, lane_id())[0];
     }
-    __syncthreads();
+    bad = __reduce_min_sync(ALL, bad);
+    skipped = __reduce_add_sync(ALL, skipped);
+    if (lane_id() == 0)
+        shared.bad_all = bad;
+    if (lane_id() == 0 && our.block == 0 && args.splits == 1) {
+        write_notice<I>(args, bad == NONE_BAD ? -1 : (int64_t)bad);
+        *args.skipped = skipped;
+    } else if (lane_id() == 0 && our.block == 0) {
+        if (bad != NONE_BAD)
+            atomicMin((unsigned long long *)&args.notice->bad_at, (unsigned long long)bad);
+        atomicAdd((unsigned long long *)args.skipped, (unsigned long long)skipped);
+    }
 }
 
 template <typename I>
-__global__ void __launch_bounds__(ROUTE_THREADS)
+__global__ void __launch_bounds__(ROUTE_THREADS, 1)
     read_ids(const __grid_constant__ epx_k_read_ids_t args, int32_t range)
 {
     extern __shared__ uint32_t counters[];
@@ -122,15 +121,11 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     for (int32_t from = 0; from < args.experts; from += range) {
         int32_t keys = min(args.experts - from, range);
         ordinals o(counters, keys);
-        auto key = [&](int32_t a) {
-            int64_t id = id_at<I>(args, a);
-            return is_choice(args, a) && !is_bad(id, args.experts) ? (int32_t)id - from : -1;
-        };
         uint32_t bad = NONE_BAD, skipped = 0;
         if (from > 0)
             our.sync(); /* other blocks may still read this one's totals */
         count_items(o, items, [&](int32_t a) {
-            int64_t id = id_at<I>(args, a);
+            I id = id_at<I>(args, a);
             bool choice = is_choice(args, a), wrong = is_bad(id, args.experts);
             bad = wrong ? min(bad, (uint32_t)a) : bad;
             skipped += choice && id == -1;
@@ -140,18 +135,23 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
         });
         if (from == 0)
             add_findings(bad, skipped, shared);
-        add_up_items(o, our);
-        if (from == 0)
-            report<I>(args, our, shared);
+        add_up_items(o, our, [&] {
+            if (from == 0 && threadIdx.x / WARP == blockDim.x / WARP - 1)
+                report<I>(args, our, shared);
+        });
         bool good = shared.bad_all == NONE_BAD;
         if (our.block == 0)
             for (int32_t k = (int32_t)threadIdx.x; k < keys; k += (int32_t)blockDim.x)
                 counts[from + k] = good ? (int32_t)o.all[k] : 0;
+        /* All ids are good, or none counts. */
+        auto key = [&](int32_t a) {
+            return good && is_choice(args, a) ? (int32_t)id_at<I>(args, a) - from : -1;
+        };
         place_items(o, items, key, [&](int32_t a, int32_t k, int32_t ordinal) {
             if (from == 0)
-                args.expert[a] = good ? (int32_t)id_at<I>(args, a) : -1;
+                args.expert[a] = good ? (ordinal >= 0 ? k : (int32_t)id_at<I>(args, a)) : -1;
             if (args.ordinal != nullptr && (from == 0 || ordinal >= 0))
-                args.ordinal[a] = good ? ordinal : -1;
+                args.ordinal[a] = ordinal;
         });
     }
     our.sync();
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
 
 /* Several senders: one thread writes the notice. When one of them has a bad id, nobody has an assignment. */
 template <typename I>
-__global__ void __launch_bounds__(ROUTE_THREADS) look_back(const __grid_constant__ epx_k_read_ids_t args)
+__global__ void __launch_bounds__(ROUTE_THREADS, 1) look_back(const __grid_constant__ epx_k_read_ids_t args)
 {
     /* Whatever thread 0 of the grid makes of it, what the senders found stays negative or not. */
     int64_t bad = *(volatile int64_t *)&args.notice->bad_at, n = tokens_of(args) * args.columns,

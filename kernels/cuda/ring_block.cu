@@ -57,7 +57,7 @@ __device__ inline void put_row(const epx_k_ring_block_t &args, int32_t a, int32_
         args.origin[row] = {args.rank, t, a % args.top_k};
 }
 
-__global__ void __launch_bounds__(ROUTE_THREADS)
+__global__ void __launch_bounds__(ROUTE_THREADS, 1)
     ring_block(const __grid_constant__ epx_k_ring_block_t args, int32_t range)
 {
     extern __shared__ uint32_t counters[];

@@ -85,7 +85,7 @@ __device__ inline void tell(const ring_task &task, const ring_sums &sums, int32_
     verdict_done(args.verdict);
 }
 
-__global__ void __launch_bounds__(ROUTE_THREADS)
+__global__ void __launch_bounds__(ROUTE_THREADS, 1)
     ring_layout(const __grid_constant__ ring_task task, int32_t gang_lanes)
 {
     __shared__ ring_sums sums;
@@ -98,11 +98,9 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     if (threadIdx.x == 0)
         sums.stay = sums.kept = sums.routed = 0;
     set_blocks(task, our, culprit < 0);
-    add_up_wanted(task.accept, our, g, task.virt, counts, task.wanted);
-    our.sync();
-    int64_t valid = add_up_valid(task.accept, task.wanted, sums.room);
-    for (int32_t at = our.thread() / g.lanes; at < task.experts; at += our.threads() / g.lanes)
-        accept_expert(task.accept, g, task.virt, task.wanted, at, valid, counts, args.accepted);
+    accept_all(
+        task.accept, our, g, task.virt, nullptr, counts, task.wanted, sums.room, args.accepted,
+        [](const expert_facts &, int32_t, int64_t, int64_t) {}, [](const expert_facts &, int64_t, bool) {});
     our.sync();
     if (culprit < 0) {
         int64_t stay = block_sum(refuse(task, our), sums.room),

@@ -17,11 +17,12 @@ namespace epx
 
 /* Shared memory of a block: [warps, keys], then [keys] each of total, before, all. */
 struct ordinals {
-    int32_t keys; /* of the range */
+    int32_t keys, bits; /* of the range; bits that tell its keys apart */
     uint32_t *mine, *total, *before, *all;
 
     __device__ ordinals(uint32_t *shared, int32_t keys_of_range) : keys(keys_of_range)
     {
+        bits = WARP - __clz(keys_of_range - 1);
         int32_t warps = (int32_t)(blockDim.x / WARP), warp = (int32_t)(threadIdx.x / WARP);
         mine = shared + warp * keys;
         total = shared + warps * keys;
@@ -29,6 +30,7 @@ struct ordinals {
         all = before + keys;
     }
     __device__ uint32_t *counters() const { return total - (int32_t)(blockDim.x / WARP) * keys; }
+    __device__ bool holds(int32_t k) const { return (uint32_t)k < (uint32_t)keys; }
 };
 
 /* A warp's share of items first .. end - 1, a multiple of 32 but for the last. */
@@ -45,24 +47,78 @@ struct share {
     }
 };
 
-/* key(i): 0 .. keys - 1, or anything else for items that do not count. */
-template <typename K> __device__ inline void count_items(ordinals &o, const share &items, const K &key)
+/*
+ * One warp: the lanes whose key is this lane's; of those that do not count, all. A vote for each bit, four at
+ * a time (votes about bits that no key has change nothing), is several times faster than the instruction that
+ * compares whole words.
+ */
+__device__ inline unsigned same_key(int32_t k, bool counts, int32_t bits)
+{
+    unsigned with = __ballot_sync(ALL, counts), same = with, key = (unsigned)k;
+#pragma unroll 1
+    for (int32_t bit = 0; bit < bits; bit += 4) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            bool set = counts && (key & (1u << j));
+            unsigned vote = __ballot_sync(ALL, set);
+            same &= set ? vote : ~vote;
+        }
+        key >>= 4;
+    }
+    return counts ? same : ~with;
+}
+
+/* The number of items of the same key before this one, of the warp's so far; counts them. Counters of a warp
+ * are its own. */
+__device__ inline uint32_t take_number(uint32_t *counters, int32_t k, bool counts, unsigned same)
+{
+    int32_t leader = __ffs(same) - 1;
+    uint32_t number = 0;
+    if (counts && lane_id() == leader) {
+        number = counters[k];
+        counters[k] = number + __popc(same);
+    }
+    number = __shfl_sync(ALL, number, leader) + __popc(same & ((1u << lane_id()) - 1));
+    __syncwarp();
+    return number;
+}
+
+__device__ inline void clear_counters(ordinals &o)
 {
     for (int32_t k = lane_id(); k < o.keys; k += WARP)
         o.mine[k] = 0;
     __syncwarp();
-#pragma unroll 4
-    for (int32_t i = items.first + lane_id(); i < items.end; i += WARP) {
-        int32_t k = key(i);
-        if ((uint32_t)k < (uint32_t)o.keys)
-            atomicAdd(&o.mine[k], 1u);
-    }
 }
 
-/* Contains a barrier of the cluster; total stays readable by other blocks until the next one. */
-__device__ inline void add_up_items(ordinals &o, const team &our)
+enum { FEW_BITS = 2 };
+
+/* key(i): 0 .. keys - 1, or anything else for items that do not count. Asked for one step ahead. */
+template <typename K> __device__ inline void count_items(ordinals &o, const share &items, const K &key)
 {
-    __syncthreads();
+    clear_counters(o);
+    int32_t next = items.first + lane_id() < items.end ? key(items.first + lane_id()) : -1;
+#pragma unroll 1
+    for (int32_t i0 = items.first; i0 < items.end; i0 += WARP) {
+        int32_t k = next, ahead = i0 + WARP + lane_id();
+        next = ahead < items.end ? key(ahead) : -1;
+        if (o.bits > FEW_BITS) {
+            if (o.holds(k))
+                atomicAdd(&o.mine[k], 1u);
+            continue;
+        }
+        /* With few keys all lanes would queue up for the same counters. */
+        unsigned same = same_key(k, o.holds(k), o.bits);
+        if (o.holds(k) && lane_id() == __ffs(same) - 1)
+            o.mine[k] += __popc(same);
+        __syncwarp();
+    }
+    __syncwarp();
+}
+
+/* The counters of all warps of a block become what stands before each warp's share; o.total the sums. All
+ * threads. */
+__device__ inline void add_up_block(ordinals &o)
+{
     int32_t warps = (int32_t)(blockDim.x / WARP);
     for (int32_t k = (int32_t)threadIdx.x; k < o.keys; k += (int32_t)blockDim.x) {
         uint32_t sum = 0, *counter = o.counters() + k;
@@ -73,43 +129,76 @@ __device__ inline void add_up_items(ordinals &o, const team &our)
             sum += c;
         }
         o.total[k] = sum;
+        o.before[k] = o.all[k] = 0;
     }
-    our.sync();
-    for (int32_t k = (int32_t)threadIdx.x; k < o.keys; k += (int32_t)blockDim.x) {
+}
+
+/* o.before and o.all from the totals of all blocks of the cluster, behind its barrier; several threads share
+ * a key. */
+__device__ inline void add_up_cluster(ordinals &o, const team &our)
+{
+    enum { TOGETHER = 4 };
+    int32_t parts = max((int32_t)blockDim.x / o.keys, 1), part = (int32_t)threadIdx.x / o.keys;
+    for (int32_t k = (int32_t)threadIdx.x - part * o.keys; part < parts && k < o.keys;
+         k += (int32_t)blockDim.x) {
         uint32_t before = 0, all = 0;
-#pragma unroll 4
-        for (int32_t b = 0; b < our.blocks; b++) {
-            uint32_t c = our.at(o.total, b)[k];
-            before += b < our.block ? c : 0;
-            all += c;
+        for (int32_t b0 = part; b0 < our.blocks; b0 += TOGETHER * parts) {
+            uint32_t c[TOGETHER];
+#pragma unroll
+            for (int j = 0; j < TOGETHER; j++)
+                c[j] =
+                    our.at(o.total, min(b0 + j * parts,
+                                        our.blocks - 1))[k]; /* all on their way before the first is used */
+#pragma unroll
+            for (int j = 0; j < TOGETHER; j++) {
+                int32_t b = b0 + j * parts;
+                before += b < our.block ? c[j] : 0;
+                all += b < our.blocks ? c[j] : 0;
+            }
         }
-        o.before[k] = before;
-        o.all[k] = all;
+        if (parts == 1) {
+            o.before[k] = before;
+            o.all[k] = all;
+        } else if (all != 0) {
+            atomicAdd(&o.before[k], before);
+            atomicAdd(&o.all[k], all);
+        }
     }
+}
+
+/*
+ * Contains a barrier of the cluster; total stays readable by other blocks until the next one. also(): done by
+ * all threads beside the last sums, with what was written before the barrier.
+ */
+template <typename F> __device__ inline void add_up_items(ordinals &o, const team &our, const F &also)
+{
+    __syncthreads();
+    add_up_block(o);
+    our.sync();
+    also();
+    add_up_cluster(o, our);
     __syncthreads();
 }
 
-/* put(i, key, ordinal) for every item, those that do not count with ordinal -1. */
+__device__ inline void add_up_items(ordinals &o, const team &our)
+{
+    add_up_items(o, our, [] {});
+}
+
+/* put(i, key, ordinal) for every item, those that do not count with ordinal -1. Keys are asked for one step
+ * ahead. */
 template <typename K, typename P>
 __device__ inline void place_items(ordinals &o, const share &items, const K &key, const P &put)
 {
     int32_t next = items.first + lane_id() < items.end ? key(items.first + lane_id()) : -1;
+#pragma unroll 1
     for (int32_t i0 = items.first; i0 < items.end; i0 += WARP) {
-        int32_t i = i0 + lane_id(), k = next;
-        next = i + WARP < items.end ? key(i + WARP) : -1; /* on its way while this one is dealt with */
-        bool counts = (uint32_t)k < (uint32_t)o.keys;
-        unsigned same = __match_any_sync(ALL, counts ? k : -1);
-        uint32_t number = 0;
-        if (counts && lane_id() == __ffs(same) - 1) {
-            number = o.mine[k];
-            o.mine[k] = number + __popc(same);
-        }
-        number = __shfl_sync(ALL, number, __ffs(same) - 1);
-        if (counts)
-            number += o.before[k] + __popc(same & ((1u << lane_id()) - 1));
+        int32_t i = i0 + lane_id(), k = next, ahead = i + WARP;
+        next = ahead < items.end ? key(ahead) : -1;
+        bool counts = o.holds(k);
+        uint32_t number = take_number(o.mine, k, counts, same_key(k, counts, o.bits));
         if (i < items.end)
-            put(i, k, counts ? (int32_t)number : -1);
-        __syncwarp();
+            put(i, k, counts ? (int32_t)(number + o.before[k]) : -1);
     }
 }
 

@@ -96,7 +96,7 @@ static void compare_layouts(dice_t *dice, const shape_limits_t *limits)
             wire = rank_wire;
     const area_t areas[OUTS] = {
         AREA(counts, N * E, 4, 0),
-        AREA(accepted, N * E, 4, 2),
+        AREA(accepted, N * E, 4, 0),
         AREA(scratch, (N > 2 * S ? N : 2 * S) + 2 * E, 8, 0),
         AREA(first_row, m * E, 4, 2),
         AREA(last_token, wire * pairs, 4, 0),

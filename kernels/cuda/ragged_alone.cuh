@@ -1,0 +1,269 @@
+/*
+ * ragged's decisions by one block, for groups whose counts fit its shared memory. SPDX-License-Identifier:
+ * Apache-2.0
+ *
+ * The same chains as in accept.cuh and ragged_runs.cuh, but with a thread for each expert, so that no table
+ * is read twice from global memory and barriers are those of a block. The rule `fair` and larger groups take
+ * the other way.
+ */
+#ifndef EPX_KERNELS_CUDA_RAGGED_ALONE_CUH
+#define EPX_KERNELS_CUDA_RAGGED_ALONE_CUH
+
+#include "kernels/cuda/ragged_runs.cuh"
+
+namespace epx
+{
+
+/* Shared memory: tables by expert, by entry of the order, and by place in the virtual owners' list. */
+struct alone_shared {
+    block_sums<WALK_SUMS> sums;
+    block_sums<1, unsigned long long> wanted_sums;
+    unsigned long long wanted[ROUTE_THREADS + 1];            /* by place: wanted of the experts before */
+    uint32_t total[ROUTE_THREADS], before_me[ROUTE_THREADS]; /* by expert */
+    int32_t expert[ROUTE_THREADS], slot[ROUTE_THREADS];      /* by entry */
+    uint32_t row[ROUTE_THREADS];                             /* by entry: first row in the batch */
+    uint32_t local_rows[ROUTE_THREADS];                      /* by own expert: rows */
+    int32_t local_wave[ROUTE_THREADS];                       /* and wave */
+    walk_shared walk;
+};
+
+/* One block at work; n: [N, E] counts, which become what is accepted. */
+struct alone {
+    const ragged_task &task;
+    alone_shared &shared;
+    int32_t *n;
+
+    __device__ int32_t accepted_of(int32_t s, int32_t e) const
+    {
+        int32_t rows = 0;
+        for (int32_t v = s * task.splits; v < (s + 1) * task.splits; v++)
+            rows += n[v * task.experts + e];
+        return rows;
+    }
+};
+
+__device__ inline void load_counts(const alone &a, const count_table &counts)
+{
+    int32_t experts = a.task.experts, all = a.task.accept.ranks * experts;
+#pragma unroll 4
+    for (int32_t i = (int32_t)threadIdx.x; i < all; i += (int32_t)blockDim.x)
+        a.n[i] = counts.at(i / experts, i % experts);
+}
+
+/* How many rows the expert at `place.at` takes; thread by thread. */
+__device__ inline int64_t quota_alone(const alone &a, const chunk_place &place, int64_t valid_all)
+{
+    const unsigned long long *wanted = a.shared.wanted;
+    const rule &r = a.task.accept;
+    auto of = [&](int32_t x) { return (int64_t)(wanted[x + 1] - wanted[x]); };
+    int64_t mine = of(place.at), before = 0, slack = 0;
+    if (r.accept != EPX_ACCEPT_WATERFILL)
+        return clamp(ragged_capacity(r, place.end - place.first, valid_all) -
+                         (int64_t)(wanted[place.at] - wanted[place.first]),
+                     0, mine);
+    int64_t share = even_share(r, valid_all), base = min(mine, share);
+    for (int32_t x = place.first; x < place.end; x++) {
+        slack += share - min(of(x), share);
+        before += x < place.at ? of(x) - min(of(x), share) : 0;
+    }
+    return base + clamp(slack - before, 0, mine - base);
+}
+
+/* Senders ascending take the quota of expert e. */
+__device__ inline void take_alone(const alone &a, int32_t e, int64_t quota)
+{
+    int32_t experts = a.task.experts, ranks = a.task.accept.ranks, mine = a.task.rank * a.task.splits;
+    int64_t through = 0;
+    uint32_t before = 0, before_me = 0;
+    for (int32_t s = 0; s < ranks; s++) {
+        through += a.n[s * experts + e];
+        uint32_t end = (uint32_t)min(quota, through);
+        before_me = s == mine ? before : before_me;
+        a.n[s * experts + e] = (int32_t)(end - before);
+        if (s >= mine && s < mine + a.task.splits)
+            a.task.args.accepted[(int64_t)s * experts + e] = (int32_t)(end - before);
+        before = end;
+    }
+    a.shared.total[e] = (uint32_t)quota;
+    a.shared.before_me[e] = before_me;
+}
+
+/* What is wanted and taken of all experts; place: of this thread. Returns this thread's part of what this
+ * rank routed. */
+__device__ inline uint32_t accept_alone(const alone &a, int32_t e, const chunk_place &place)
+{
+    int32_t experts = a.task.experts, ranks = a.task.accept.ranks, x = (int32_t)threadIdx.x;
+    int32_t mine = a.task.rank * a.task.splits;
+    unsigned long long sum[1] = {0}, all[1];
+    uint32_t routed = 0;
+    for (int32_t s = 0; x < experts && s < ranks; s++) {
+        int32_t want = a.n[s * experts + e];
+        sum[0] += (unsigned long long)want;
+        routed += s >= mine && s < mine + a.task.splits ? (uint32_t)want : 0;
+    }
+    block_before(sum, all, a.shared.wanted_sums);
+    if (x < experts)
+        a.shared.wanted[x] = sum[0];
+    if (x == 0)
+        a.shared.wanted[experts] = all[0];
+    __syncthreads();
+    if (x < experts)
+        take_alone(a, e, quota_alone(a, place, (int64_t)all[0]));
+    __syncthreads();
+    return routed;
+}
+
+/* Runs of this rank as a sender, and of own experts but for the senders' cursors; one entry for each thread.
+ */
+__device__ inline entry_walk walk_alone(const alone &a, const entry_facts &f, int32_t local, uint32_t routed)
+{
+    const ragged_task &task = a.task;
+    walk_shared &w = a.shared.walk;
+    int32_t i = (int32_t)threadIdx.x;
+    uint32_t rows = 0, total = 0, before = 0;
+    if (f.e >= 0)
+        rows = (uint32_t)a.accepted_of(task.rank, f.e), total = a.shared.total[f.e],
+        before = a.shared.before_me[f.e];
+    uint32_t sum[WALK_SUMS] = {rows, (uint32_t)task.aligned(total), total, before, routed}, all[WALK_SUMS];
+    block_before(sum, all, a.shared.sums);
+    w.cursor[i] = sum[0], w.rows[i] = sum[1], w.total[i] = sum[2], w.before[i] = sum[3];
+    __syncthreads();
+    uint32_t row = sum[1] - w.rows[f.first];
+    a.shared.row[i] = row;
+    a.shared.expert[i] = f.e;
+    a.shared.slot[i] = f.slot;
+    if (f.slot >= 0)
+        a.shared.local_rows[local] = total, a.shared.local_wave[local] = f.c;
+    if (f.e >= 0) {
+        int64_t place = (int64_t)row + before;
+        uint32_t cursor = sum[0];
+        task.args.send_runs[i] = {cursor, place, f.d, (int32_t)rows};
+        task.before_me[f.e] = (int32_t)(place - cursor - (int64_t)f.c * task.most);
+        for (int32_t v = 0; v < task.splits; v++) {
+            task.args.first_row[(int64_t)v * task.experts + f.e] = (int32_t)cursor;
+            cursor += (uint32_t)a.n[(task.rank * task.splits + v) * task.experts + f.e];
+        }
+    }
+    uint32_t first = row;
+    for (int32_t s = 0; f.slot >= 0 && s < task.ranks; s++) {
+        epx_run_t *run = &task.args.return_runs[(int64_t)f.slot * task.ranks + s];
+        int32_t of_sender = a.accepted_of(s, f.e);
+        run->first = first;
+        run->peer = s;
+        run->rows = of_sender;
+        first += (uint32_t)of_sender;
+    }
+    entry_walk walk;
+    walk.cursor = all[0], walk.rows = all[1], walk.total = all[2], walk.before = all[3], walk.routed = all[4];
+    __syncthreads();
+    return walk;
+}
+
+/* One warp: the cursors of sender s at own experts; rank wire: its rows' room here. */
+__device__ inline void cursors_alone(const alone &a, int32_t s)
+{
+    const ragged_task &task = a.task;
+    int32_t c = 0, chunks = task.args.rank_wire ? task.order.chunks : 0;
+    uint32_t cursor = 0, before = 0;
+    auto border = [&](int32_t wave) { return task.order.first[wave * task.ranks + task.rank]; };
+    for (int32_t i0 = 0; i0 < task.experts; i0 += WARP) {
+        int32_t i = i0 + lane_id(), e = i < task.experts ? a.shared.expert[i] : -1,
+                slot = e >= 0 ? a.shared.slot[i] : -1;
+        uint32_t rows = e >= 0 ? (uint32_t)a.accepted_of(s, e) : 0,
+                 through = (uint32_t)warp_inclusive((int32_t)rows);
+        epx_run_t *run = slot >= 0 ? &task.args.return_runs[(int64_t)slot * task.ranks + s] : nullptr;
+        if (run != nullptr)
+            run->row = cursor + through - rows;
+        for (; c < chunks && border(c) < i0 + WARP && border(c) < task.experts; c++) {
+            uint32_t began = cursor + __shfl_sync(ALL, through - rows, border(c) - i0);
+            if (lane_id() == 0)
+                task.args.back_runs[c * task.ranks + s].row = began;
+        }
+        cursor += __shfl_sync(ALL, through, WARP - 1);
+    }
+    for (; c < chunks; c++)
+        if (lane_id() == 0)
+            task.args.back_runs[c * task.ranks + s].row = cursor;
+    for (int32_t w = 0; w < chunks; w++) {
+        uint32_t room = 0;
+        before = 0;
+        for (int32_t i = border(w) + lane_id(); i < task.order.first[w * task.ranks + task.rank + 1];
+             i += WARP) {
+            const epx_run_t &run = task.args.return_runs[(int64_t)a.shared.slot[i] * task.ranks + s];
+            before += (uint32_t)run.first - a.shared.row[i];
+            room += (uint32_t)run.rows;
+        }
+        before = __reduce_add_sync(ALL, before);
+        room = __reduce_add_sync(ALL, room);
+        if (lane_id() == 0) {
+            epx_run_t *back = &task.args.back_runs[w * task.ranks + s];
+            task.args.wire_start[w * task.ranks + s] = back->first = before;
+            task.args.wire_room[w * task.ranks + s] = room;
+            back->peer = s;
+            back->rows = (int32_t)room;
+        }
+    }
+}
+
+/* One warp: start and count of this rank's experts in wave c. */
+__device__ inline void batch_alone(const alone &a, int32_t c)
+{
+    const ragged_task &task = a.task;
+    int32_t experts = task.real.first[task.rank + 1] - task.real.first[task.rank],
+            most = task.args.local_experts_max;
+    int64_t *start = task.args.start + (int64_t)c * most, *count = task.args.count + (int64_t)c * most;
+    uint32_t before = 0;
+    for (int32_t l0 = 0; l0 < most; l0 += WARP) {
+        int32_t l = l0 + lane_id();
+        uint32_t rows = l < experts && a.shared.local_wave[l] == c ? a.shared.local_rows[l] : 0,
+                 room = (uint32_t)task.aligned(rows);
+        uint32_t through = (uint32_t)warp_inclusive((int32_t)room);
+        if (l < most) {
+            start[l] = l < experts ? before + through - room : 0;
+            count[l] = rows;
+        }
+        before += __shfl_sync(ALL, through, WARP - 1);
+    }
+}
+
+/* What is static about a thread's expert, by place and by entry; loaded while the notices are looked at. */
+struct alone_facts {
+    int32_t e, local; /* expert at the thread's place, or -1; ordinal of the entry's expert at its owner */
+    chunk_place place;
+    entry_facts entry;
+
+    __device__ alone_facts(const ragged_task &task, int32_t x)
+        : e(-1), local(0), place{0, 0, 0}, entry(task, x)
+    {
+        if (x >= task.experts)
+            return;
+        e = task.virt.expert[x];
+        place = chunk_of(task.accept, task.virt, x, e, task.order.wave[e]);
+        local = task.real.local[entry.e];
+    }
+};
+
+/* All that the counts decide, by one block of as many threads as there are experts or more. */
+__device__ inline void decide_alone(const alone &a, const count_table &counts, const alone_facts &f)
+{
+    const ragged_task &task = a.task;
+    load_counts(a, counts);
+    __syncthreads();
+    uint32_t routed = accept_alone(a, f.e, f.place);
+    entry_walk walk = walk_alone(a, f.entry, f.local, routed);
+    int32_t warps = (int32_t)(blockDim.x / WARP), jobs = task.ranks + task.order.chunks;
+    for (int32_t job = (int32_t)threadIdx.x / WARP; job < jobs + 1; job += warps) {
+        if (job == 0)
+            lay_waves(task, walk, a.shared.walk);
+        else if (job <= task.order.chunks)
+            batch_alone(a, job - 1);
+        else
+            cursors_alone(a, job - 1 - task.order.chunks);
+    }
+    lay_regions(task, walk, a.shared.walk, 0);
+    __syncthreads();
+}
+
+} // namespace epx
+
+#endif
