@@ -137,6 +137,8 @@ typedef struct epx_group_config {
     int64_t timeout_ms;               /* (env) 0: 60000; when a wait gives up */
     const epx_allocator_t *allocator; /* copied; NULL: the device's own */
     epx_recorder_h recorder;          /* NULL; kept for the flight recorder */
+    int32_t sm_budget; /* (env) cuda: multiprocessors that kernels which move rows may fill, so that the
+                          caller's computation has the others; 0: all. Ranks may differ */
 } epx_group_config_t;
 
 #define EPX_GROUP_CONFIG_INIT              \

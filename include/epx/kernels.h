@@ -139,6 +139,7 @@ typedef struct epx_k_push {
     epx_part_t part[EPX_PARTS_MAX]; /* host array, copied */
     int32_t parts;
     int32_t rank, columns; /* for EPX_PART_ORIGIN */
+    int32_t units;         /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_push_t;
 
 /* The rows of a batch: for expert e the rows start[e] .. start[e] + count[e] - 1. */
@@ -155,6 +156,7 @@ typedef struct epx_k_gather {
     const void *src;
     void *dst;
     int64_t src_stride, dst_stride, bytes;
+    int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_gather_t;
 
 /*
@@ -169,6 +171,7 @@ typedef struct epx_k_scatter {
     const void *src;
     void *dst;
     int64_t src_stride, dst_stride, bytes;
+    int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_scatter_t;
 
 /* ---- sums ------------------------------------------------------------------------------------------------------- */
@@ -177,7 +180,7 @@ typedef struct epx_k_scatter {
  * One wave of  acc[t] = chain over k ascending of fmaf(weight[t, k], row, acc[t]), rows of this wave only:
  * place[t, k] in lo .. hi-1 means row place - lo of `rows`; anything else is not of this wave.
  * first: acc starts at +0 (for every token), else it goes on. last: out[t] = acc[t] in out_type for every
- * token.
+ * token; what acc itself holds afterwards is not promised (unless it equals out).
  */
 typedef struct epx_k_combine {
     int64_t tokens;
@@ -193,6 +196,7 @@ typedef struct epx_k_combine {
     float *acc;          /* [tokens, width]; may equal out when out_type is EPX_FP32 */
     void *out;
     int32_t first, last;
+    int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_combine_t;
 
 /* Pre-reduction: out row j = row_type(chain over i of fmaf(weight[i], rows[list[i]], sum)), i in first[j] ..
@@ -209,6 +213,7 @@ typedef struct epx_k_reduce {
     int64_t row_stride;
     void *out;
     int64_t out_stride;
+    int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_reduce_t;
 
 /* dweight[t, k] = dots[place - lo] for the assignments of this wave (as in combine); first: all others become
@@ -223,6 +228,7 @@ typedef struct epx_k_take_dots {
     const uint8_t *kept; /* or NULL */
     float *dweight;      /* [tokens, columns] */
     int32_t first;
+    int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_take_dots_t;
 
 /* For every row g of the batch, with s = index ? index[g] : g:  dy[g] = row_type(weight[g] * dout[s]),
@@ -235,7 +241,8 @@ typedef struct epx_k_scale_dot {
     epx_type_t row_type;
     const void *dout, *y;
     void *dy;
-    float *dot; /* [rows] */
+    float *dot;    /* [rows] */
+    int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_scale_dot_t;
 
 /* ---- checks ----------------------------------------------------------------------------------------------------- */

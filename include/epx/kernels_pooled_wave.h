@@ -102,6 +102,7 @@ typedef struct epx_k_pooled_pack {
     unsigned char *headers; /* out [S, header_bytes]; NULL: not wanted */
     int64_t *start, *count; /* out [home_rows] each, as epx_k_rows of home_rows experts with one row or none;
                                NULL: not wanted */
+    int32_t units;          /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_pooled_pack_t;
 
 /*

@@ -112,6 +112,7 @@ typedef struct epx_k_ragged_return {
     epx_type_t row_type;
     const void *src; /* row_bytes apart */
     int64_t row_bytes;
+    int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_ragged_return_t;
 
 #ifdef __cplusplus

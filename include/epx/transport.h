@@ -52,6 +52,7 @@ typedef struct epx_shape {
     epx_check_t check;
     int64_t timeout_ms;
     epx_owners_t real, virt; /* of S real and of N virtual ranks */
+    int32_t sm_budget;       /* for the kernels' `units`; ranks may differ */
 } epx_shape_t;
 
 /* What a transport needs, a pure function of the shape and the fabric's capabilities. Equal on all ranks. */

@@ -66,6 +66,8 @@ static const epx_config_row_t rows[] = {
      4, 0},
     {"BATCH", ROW_CHOICE, "", "expanded, indexed", "how a batch of the rank wire is handed over",
      batch_choices, FROM(batch), TO(batch), 4, 0},
+    {"SM_BUDGET", ROW_COUNT, "", "multiprocessors, 1..65536",
+     "how many the kernels that move rows may fill (cuda)", NULL, FROM(sm_budget), TO(sm_budget), 4, 65536},
     {"HANG_MS", ROW_LATER, "5000", "5000", "when to classify and report a wait", NULL, NOWHERE, NOWHERE, 0,
      0},
     {"TIMEOUT_MS", ROW_COUNT, "60000", "60000, milliseconds > 0", "when a wait gives up with an error", NULL,

@@ -17,9 +17,9 @@ enum { EPX_CONFIG_TEXT_BYTES = 512 };
 typedef struct epx_settings {
     char transport[EPX_CONFIG_TEXT_BYTES];
     char fabric[32], device[32];
-    double capacity_factor; /* EPX_DROPLESS or > 0 */
-    double sender_factor;   /* 0: not set */
-    int32_t waves;          /* 0: not set */
+    double capacity_factor;   /* EPX_DROPLESS or > 0 */
+    double sender_factor;     /* 0: not set */
+    int32_t waves, sm_budget; /* 0: not set */
     epx_accept_t accept;
     epx_overflow_t overflow;
     epx_wire_t wire;

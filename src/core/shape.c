@@ -200,6 +200,7 @@ epx_status_t epx_shape_make(const epx_group_config_t *config, const epx_settings
         .sender_factor = settings->sender_factor,
         .dropless = settings->capacity_factor < 0,
         .waves = settings->waves,
+        .sm_budget = settings->sm_budget,
         .accept = settings->accept,
         .overflow = settings->overflow,
         .wire = settings->wire,

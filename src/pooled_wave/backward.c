@@ -21,7 +21,8 @@ static epx_status_t scale(const epx_pooled_wave_t *w, const float *weight, const
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
     const epx_pooled_map_t *map = &w->pooled->map;
-    epx_k_scale_dot_t args = {.rows = epx_pooled_rows_of(w),
+    epx_k_scale_dot_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+                              .rows = epx_pooled_rows_of(w),
                               .index = epx_pooled_side(w, map->from),
                               .weight = weight,
                               .width = env->shape->width,
@@ -78,7 +79,8 @@ epx_status_t epx_pooled_dispatch_backward_start(epx_transport_t *transport, epx_
 static epx_status_t take_dots(const epx_pooled_wave_t *w, const uint8_t *kept, float *dweight)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
-    epx_k_take_dots_t args = {.tokens = env->shape->tokens_max,
+    epx_k_take_dots_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+                              .tokens = env->shape->tokens_max,
                               .tokens_device = &epx_plan_head(w->plan)->tokens,
                               .columns = env->shape->columns,
                               .place = w->place,

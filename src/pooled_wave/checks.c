@@ -212,7 +212,8 @@ static epx_status_t list_home(const epx_pooled_wave_t *w, const uint8_t *kept, e
     int32_t lane = w->plan->lane->index;
     int64_t *start = epx_pooled_lane(w->pooled, lane, map->check_start);
     int64_t *count = epx_pooled_lane(w->pooled, lane, map->check_count);
-    epx_k_pooled_pack_t args = {.layout = &w->pooled->layout,
+    epx_k_pooled_pack_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+                                .layout = &w->pooled->layout,
                                 .tokens = env->shape->tokens_max,
                                 .tokens_device = &epx_plan_head(w->plan)->tokens,
                                 .expert = epx_pooled_plan(w->plan, map->plan_expert),

@@ -6,7 +6,8 @@ static epx_status_t push_block(const epx_pooled_wave_t *w, const void *src, int6
                                int64_t dst_offset, int64_t dst_stride, int64_t bytes)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
-    epx_k_push_t args = {.dst = env->segment.peer_ptr,
+    epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+                         .dst = env->segment.peer_ptr,
                          .runs = epx_pooled_static(w->pooled, w->pooled->map.block_runs),
                          .run_count = env->shape->ranks,
                          .rank = env->shape->rank,
@@ -56,7 +57,8 @@ epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, 
     const epx_transport_env_t *env = &w->pooled->transport.env;
     const epx_shape_t *shape = env->shape;
     const epx_pooled_map_t *map = &w->pooled->map;
-    epx_k_push_t args = {.dst = env->segment.peer_ptr,
+    epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+                         .dst = env->segment.peer_ptr,
                          .index = epx_pooled_side(w, map->to),
                          .runs = epx_pooled_static(w->pooled, map->back_runs),
                          .run_count = shape->ranks,
@@ -99,7 +101,8 @@ epx_status_t epx_pooled_sum(const epx_pooled_wave_t *w, const float *weights, co
     const epx_shape_t *shape = env->shape;
     const epx_pooled_map_t *map = &w->pooled->map;
     int32_t waves = w->pooled->dims.extra_wave ? w->plan->waves : shape->waves;
-    epx_k_combine_t args = {.tokens = shape->tokens_max,
+    epx_k_combine_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+                            .tokens = shape->tokens_max,
                             .tokens_device = &epx_plan_head(w->plan)->tokens,
                             .columns = shape->columns,
                             .width = shape->width,

@@ -29,7 +29,8 @@ epx_status_t epx_pooled_receive(const epx_pooled_wave_t *w, int count)
 static epx_status_t bring(const epx_pooled_wave_t *w, int64_t incoming, void *to, int64_t bytes)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
-    epx_k_gather_t args = {.rows = epx_pooled_rows_of(w),
+    epx_k_gather_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+                           .rows = epx_pooled_rows_of(w),
                            .index = epx_pooled_side(w, w->pooled->map.from),
                            .src = epx_pooled_incoming(w, incoming),
                            .dst = to,

@@ -14,7 +14,8 @@ static epx_status_t pack(const epx_pooled_wave_t *w)
     const epx_transport_env_t *env = &w->pooled->transport.env;
     const epx_pooled_map_t *map = &w->pooled->map;
     int32_t lane = w->plan->lane->index;
-    epx_k_pooled_pack_t args = {.layout = &w->pooled->layout,
+    epx_k_pooled_pack_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+                                .layout = &w->pooled->layout,
                                 .tokens = env->shape->tokens_max,
                                 .tokens_device = &epx_plan_head(w->plan)->tokens,
                                 .expert = epx_pooled_plan(w->plan, map->plan_expert),
@@ -35,7 +36,8 @@ static epx_status_t push_headers(const epx_pooled_wave_t *w)
     const epx_transport_env_t *env = &w->pooled->transport.env;
     const epx_pooled_map_t *map = &w->pooled->map;
     int64_t bytes = w->pooled->dims.header_bytes;
-    epx_k_push_t args = {.dst = env->segment.peer_ptr,
+    epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+                         .dst = env->segment.peer_ptr,
                          .runs = epx_pooled_static(w->pooled, map->block_runs),
                          .run_count = env->shape->ranks,
                          .rank = env->shape->rank,
@@ -58,7 +60,8 @@ static epx_status_t push_rows(const epx_pooled_wave_t *w, const void *rows, cons
     const epx_shape_t *shape = env->shape;
     const epx_pooled_map_t *map = &w->pooled->map;
     const epx_pooled_side_map_t *side = &map->side[w->side];
-    epx_k_push_t args = {.dst = env->segment.peer_ptr,
+    epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+                         .dst = env->segment.peer_ptr,
                          .index = epx_pooled_lane(w->pooled, w->plan->lane->index, map->list),
                          .runs = epx_pooled_static(w->pooled, map->out_runs),
                          .run_count = shape->ranks,

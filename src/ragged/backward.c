@@ -42,6 +42,7 @@ static epx_status_t make_gradients(const epx_ragged_call_t *call, const void *y,
     dy->row_aux = NULL;
 
     epx_k_scale_dot_t args = {
+        .units = call->shape->sm_budget,
         .rows = epx_ragged_batch_rows(call),
         .index =
             areas->rank_wire ? (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->index) : NULL,
@@ -111,7 +112,8 @@ static epx_status_t take_dots(const epx_ragged_call_t *call, float *dweight)
     const epx_ragged_areas_t *areas = &call->ragged->areas;
     int64_t lo = call->wave * areas->assignments;
     const char *returns = (const char *)call->ragged->base.env.segment.base + call->return_offset;
-    epx_k_take_dots_t args = {.tokens = call->shape->tokens_max,
+    epx_k_take_dots_t args = {.units = call->shape->sm_budget,
+                              .tokens = call->shape->tokens_max,
                               .tokens_device = &epx_plan_head(call->plan)->tokens,
                               .columns = call->shape->top_k,
                               .place = epx_ragged_plan_at(call, areas->plan.place),

@@ -14,7 +14,8 @@ epx_status_t epx_ragged_dispatch_start(epx_transport_t *transport, epx_plan_base
 static epx_status_t gather(const epx_ragged_call_t *call, epx_k_rows_t rows, const int32_t *index,
                            const void *from, void *to, int64_t bytes)
 {
-    epx_k_gather_t args = {.rows = rows,
+    epx_k_gather_t args = {.units = call->shape->sm_budget,
+                           .rows = rows,
                            .index = index,
                            .src = from,
                            .dst = to,
@@ -67,7 +68,8 @@ static epx_status_t hand_over_expanded(const epx_ragged_call_t *call, epx_batch_
     if (status != EPX_OK)
         return status;
     /* Every wire row is read once, and written to all its places. */
-    epx_k_scatter_t args = {.rows = wire_rows(call),
+    epx_k_scatter_t args = {.units = call->shape->sm_budget,
+                            .rows = wire_rows(call),
                             .first = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->first),
                             .count = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->count),
                             .list = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->list),
@@ -157,6 +159,7 @@ epx_status_t epx_ragged_add_home(const epx_ragged_call_t *call, void *out)
     /* The rank wire's rows are weighted sums already; the backward pass has no weights. */
     int weighted = !areas->rank_wire && !call->backward;
     epx_k_combine_t args = {
+        .units = call->shape->sm_budget,
         .tokens = shape->tokens_max,
         .tokens_device = &epx_plan_head(call->plan)->tokens,
         .columns = shape->top_k,

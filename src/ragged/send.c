@@ -7,7 +7,8 @@
 /* A push of this wave; index and runs follow. */
 static epx_k_push_t new_push(const epx_ragged_call_t *call)
 {
-    return (epx_k_push_t){.dst = call->ragged->base.env.segment.peer_ptr,
+    return (epx_k_push_t){.units = call->shape->sm_budget,
+                          .dst = call->ragged->base.env.segment.peer_ptr,
                           .rank = call->shape->rank,
                           .columns = call->shape->top_k};
 }
@@ -150,6 +151,7 @@ static epx_status_t send_sums(const epx_ragged_call_t *call, const void *rows)
     const epx_ragged_areas_t *areas = &call->ragged->areas;
     int64_t pairs = (int64_t)call->wave * call->shape->ranks;
     epx_k_ragged_return_t args = {
+        .units = call->shape->sm_budget,
         .dst = call->ragged->base.env.segment.peer_ptr,
         .dst_offset = call->return_offset,
         .dst_stride = call->shape->row_bytes,

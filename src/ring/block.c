@@ -68,7 +68,8 @@ static epx_status_t pass_block(epx_ring_step_t *step, const source_t *source)
     const epx_ring_block_slot_t *slot = &step->ring->layout.block;
     int64_t at = epx_ring_slot_at(step, step->wave + 1),
             k_bytes = step->shape->top_k * (int64_t)sizeof(int32_t);
-    epx_k_push_t args = {.dst = env->segment.peer_ptr,
+    epx_k_push_t args = {.units = step->shape->sm_budget,
+                         .dst = env->segment.peer_ptr,
                          .runs = epx_ring_plan_runs(step->ring, step->plan) + step->block,
                          .run_count = 1,
                          .rank = step->shape->rank,
@@ -190,6 +191,7 @@ static epx_status_t gather(epx_ring_step_t *step, const char *src, int64_t src_s
                            int64_t bytes)
 {
     epx_k_gather_t args = {
+        .units = step->shape->sm_budget,
         .rows = epx_ring_batch_rows(step),
         .index = (const int32_t *)(epx_ring_places(step) + step->ring->layout.places[step->side].token),
         .src = src,
@@ -279,7 +281,8 @@ static epx_status_t scale(epx_ring_step_t *step, const source_t *source, const v
 {
     const epx_ring_places_t *at = &step->ring->layout.places[step->side];
     char *places = epx_ring_places(step);
-    epx_k_scale_dot_t args = {.rows = epx_ring_batch_rows(step),
+    epx_k_scale_dot_t args = {.units = step->shape->sm_budget,
+                              .rows = epx_ring_batch_rows(step),
                               .index = (const int32_t *)(places + at->token),
                               .weight = (const float *)(places + at->row_weight),
                               .width = step->shape->width,

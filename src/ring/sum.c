@@ -6,12 +6,13 @@ static int is_backward(const epx_ring_step_t *step) { return step->move == EPX_M
 
 static int64_t sum_bytes(const epx_ring_step_t *step) { return step->shape->width * (int64_t)sizeof(float); }
 
-/* Goes on with the sums in `acc` and stores what they have become in `out` too. */
+/* Goes on with the sums in `acc` and stores what they have become in `out`, which may be the same memory. */
 static epx_status_t add_rows(epx_ring_step_t *step, float *acc, void *out, epx_type_t out_type)
 {
     const epx_ring_places_t *at = &step->ring->layout.places[step->side];
     const char *places = epx_ring_places(step);
-    epx_k_combine_t args = {.tokens = step->shape->tokens_max,
+    epx_k_combine_t args = {.units = step->shape->sm_budget,
+                            .tokens = step->shape->tokens_max,
                             .tokens_device = epx_ring_plan_tokens(step->ring, step->plan) + step->block,
                             .columns = step->shape->top_k,
                             .width = step->shape->width,
@@ -35,7 +36,8 @@ static epx_status_t add_dots(epx_ring_step_t *step, float *dweight)
 {
     const epx_ring_places_t *at = &step->ring->layout.places[step->side];
     const char *places = epx_ring_places(step);
-    epx_k_take_dots_t args = {.tokens = step->shape->tokens_max,
+    epx_k_take_dots_t args = {.units = step->shape->sm_budget,
+                              .tokens = step->shape->tokens_max,
                               .tokens_device = epx_ring_plan_tokens(step->ring, step->plan) + step->block,
                               .columns = step->shape->top_k,
                               .place = (const int32_t *)(places + at->place),
@@ -47,15 +49,16 @@ static epx_status_t add_dots(epx_ring_step_t *step, float *dweight)
     return step->ring->base.env.kernels->take_dots(&args, step->stream);
 }
 
-static epx_status_t push_dots(epx_ring_step_t *step, const float *dweight, int64_t offset)
+/* Floats of the block's tokens, `bytes` for each, to the right neighbour. */
+static epx_status_t push_floats(epx_ring_step_t *step, const float *src, int64_t bytes, int64_t offset)
 {
     const epx_transport_env_t *env = &step->ring->base.env;
-    int64_t bytes = step->shape->top_k * (int64_t)sizeof(float);
-    epx_k_push_t args = {.dst = env->segment.peer_ptr,
+    epx_k_push_t args = {.units = step->shape->sm_budget,
+                         .dst = env->segment.peer_ptr,
                          .runs = epx_ring_plan_runs(step->ring, step->plan) + step->block,
                          .run_count = 1,
                          .part = {{.kind = EPX_PART_COPY,
-                                   .src = dweight,
+                                   .src = src,
                                    .src_stride = bytes,
                                    .divide = 1,
                                    .dst_offset = offset,
@@ -73,12 +76,32 @@ static epx_status_t pass_dots(epx_ring_step_t *step, float *mine, int64_t next)
     if (step->wave == 0)
         return add_dots(step, (float *)(step->ring->right_base + next));
     epx_status_t status = add_dots(step, mine);
-    return status == EPX_OK ? push_dots(step, mine, next) : status;
+    int64_t bytes = step->shape->top_k * (int64_t)sizeof(float);
+    return status == EPX_OK ? push_floats(step, mine, bytes, next) : status;
+}
+
+/* Adds this rank's rows to the block's sums, and takes checksums of what they have become before they travel.
+ */
+static epx_status_t pass_checked(epx_ring_step_t *step, char *mine, char *next, int64_t at)
+{
+    const epx_ring_sum_slot_t *slot = &step->ring->layout.sum;
+    float *sums = (float *)(mine + slot->sums);
+    epx_k_checksum_t args = {.src = sums,
+                             .stride = sum_bytes(step),
+                             .bytes = sum_bytes(step),
+                             .n = step->shape->tokens_max, /* behind T nobody looks */
+                             .sum = (uint32_t *)(next + slot->checksum)};
+    epx_status_t status = add_rows(step, sums, sums, EPX_FP32);
+    if (status == EPX_OK)
+        status = step->ring->base.env.kernels->checksum(&args, step->stream);
+    if (status == EPX_OK && mine != next)
+        status = push_floats(step, sums, sum_bytes(step), at + slot->sums);
+    return status;
 }
 
 /*
- * Adds this rank's rows to the block's sums, in the slot of this hop and in the right neighbour's slot of the
- * next at once (in hop 0, where the sums begin, there alone), and says so.
+ * Adds this rank's rows to the block's sums, from the slot of this hop to the right neighbour's slot of the
+ * next (in hop 0, where the sums begin, there alone), and says so.
  */
 static epx_status_t pass_sums(epx_ring_step_t *step)
 {
@@ -87,18 +110,12 @@ static epx_status_t pass_sums(epx_ring_step_t *step)
     char *next = step->ring->right_base + at,
          *mine = step->wave == 0 ? next : epx_ring_slot(step, step->wave);
     epx_status_t status = epx_ring_await_right(step);
-    if (status == EPX_OK)
+    if (status == EPX_OK && step->shape->check == EPX_CHECK_FULL)
+        status = pass_checked(step, mine, next, at);
+    else if (status == EPX_OK)
         status = add_rows(step, (float *)(mine + slot->sums), next + slot->sums, EPX_FP32);
     if (status == EPX_OK && is_backward(step))
         status = pass_dots(step, (float *)(mine + slot->dweight), at + slot->dweight);
-    if (status == EPX_OK && step->shape->check == EPX_CHECK_FULL) {
-        epx_k_checksum_t args = {.src = mine + slot->sums,
-                                 .stride = sum_bytes(step),
-                                 .bytes = sum_bytes(step),
-                                 .n = step->shape->tokens_max, /* behind T nobody looks */
-                                 .sum = (uint32_t *)(next + slot->checksum)};
-        status = step->ring->base.env.kernels->checksum(&args, step->stream);
-    }
     if (status == EPX_OK)
         status = epx_ring_passed(step);
     epx_ring_count_sent(step, step->block);
@@ -123,7 +140,8 @@ static epx_status_t write_out(epx_ring_step_t *step, void *out, float *dweight)
     const epx_ring_layout_t *layout = &step->ring->layout;
     char *home = epx_ring_slot(step, step->shape->ranks);
     /* No place is in lo .. hi - 1: nothing is added, the sums are only converted. */
-    epx_k_combine_t args = {.tokens = step->shape->tokens_max,
+    epx_k_combine_t args = {.units = step->shape->sm_budget,
+                            .tokens = step->shape->tokens_max,
                             .tokens_device = epx_ring_plan_tokens(step->ring, step->plan) + step->shape->rank,
                             .columns = step->shape->top_k,
                             .width = step->shape->width,
@@ -140,7 +158,8 @@ static epx_status_t write_out(epx_ring_step_t *step, void *out, float *dweight)
     if (status != EPX_OK || dweight == NULL)
         return status;
     int64_t bytes = step->shape->top_k * (int64_t)sizeof(float);
-    epx_k_gather_t home_dots = {.rows = epx_ring_block_rows(step, step->shape->rank),
+    epx_k_gather_t home_dots = {.units = step->shape->sm_budget,
+                                .rows = epx_ring_block_rows(step, step->shape->rank),
                                 .src = home + layout->sum.dweight,
                                 .dst = dweight,
                                 .src_stride = bytes,
