@@ -121,7 +121,8 @@ typedef struct epx_services {
     epx_status_t (*fail)(epx_status_t status, const char *format, ...) __attribute__((format(printf, 2, 3)));
     /* level: 0 error, 1 warn, 2 info, 3 debug, 4 trace. */
     void (*log)(int level, const char *tag, const char *format, ...) __attribute__((format(printf, 3, 4)));
-    int64_t (*clock_ns)(void); /* monotonic */
+    int64_t (*clock_ns)(void);  /* monotonic */
+    void (*nap_ns)(int64_t ns); /* sleeps about so long */
 } epx_services_t;
 
 typedef struct epx_fabric_config {

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/clock.h"
 
 uint32_t epx_bell_count(epx_bell_t *bell) { return atomic_load_explicit(&bell->count, memory_order_acquire); }
 
@@ -21,6 +21,11 @@ void epx_bell_ring(epx_bell_t *bell)
 
 void epx_bell_sleep(epx_bell_t *bell, uint32_t count, int64_t deadline_ns)
 {
+    const epx_clock_ops_t *ops = epx_clock_stands_in();
+    if (ops != NULL) {
+        ops->bell_sleep(bell, count, deadline_ns);
+        return;
+    }
     int64_t left = deadline_ns - epx_clock_ns();
     if (left <= 0)
         return;
@@ -39,6 +44,11 @@ int32_t epx_bell_spins(int32_t ranks)
 
 void epx_spin_pause(void)
 {
+    const epx_clock_ops_t *ops = epx_clock_stands_in();
+    if (ops != NULL) {
+        ops->spin_pause();
+        return;
+    }
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)

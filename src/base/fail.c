@@ -1,9 +1,8 @@
-/* Status texts, the log and the clock. SPDX-License-Identifier: Apache-2.0 */
+/* Status texts and the log. SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
-#include <time.h>
 
 typedef struct status_row {
     epx_status_t status;
@@ -79,11 +78,4 @@ void epx_log(int level, const char *tag, const char *format, ...)
     va_end(arguments);
     /* One call, so that lines of several ranks do not mix. */
     fprintf(stderr, "epx %s %s: %s\n", names[level > EPX_LOG_TRACE ? EPX_LOG_TRACE : level], tag, text);
-}
-
-int64_t epx_clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }

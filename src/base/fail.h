@@ -1,4 +1,4 @@
-/* Status texts, the log and the clock. SPDX-License-Identifier: Apache-2.0 */
+/* Status texts and the log. SPDX-License-Identifier: Apache-2.0 */
 #ifndef EPX_BASE_FAIL_H
 #define EPX_BASE_FAIL_H
 
@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 #include <epx/status.h>
+
+#include "base/clock.h"
 
 /* Sets this thread's last error and returns `status`. The text is cut at 1,023 bytes. */
 epx_status_t epx_fail(epx_status_t status, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -23,8 +25,5 @@ typedef enum epx_log_level {
 void epx_log(int level, const char *tag, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void epx_log_set_level(int level);
 int epx_log_level(void);
-
-/* Monotonic nanoseconds. */
-int64_t epx_clock_ns(void);
 
 #endif

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/fail.h"
 #include "base/structs.h"
@@ -340,7 +339,7 @@ static epx_status_t settle_last_route(epx_plan_h plan)
                                            "within %" PRId64 " ms; is its stream stuck?",
                                            group->name, group->rank, group->selection.shape.timeout_ms));
         if (spin > 100)
-            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+            epx_nap_ns(20000);
     }
     return epx_plan_look(plan);
 }

@@ -13,6 +13,9 @@ typedef struct epx_fabric_entry {
 int32_t epx_fabric_count(void);
 const epx_fabric_entry_t *epx_fabric_at(int32_t index);
 
+/* Another table stands in for the fabric of that name, as with devices. Before any group opens. */
+void epx_fabric_stand_in(const char *name, const epx_fabric_ops_t *ops);
+
 /* The n fabrics of n ranks that are threads of this process, at once and without a bootstrap. All or none. */
 epx_status_t epx_fabric_threads(const epx_fabric_config_t *config, int32_t n, epx_fabric_t **fabrics);
 

@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* How long a rank waits for its own device before it names the rank that refused a pass. */
 #define PATIENCE_NS 1000000000
@@ -251,7 +250,7 @@ static epx_status_t verdict_behind_refusal(epx_transport_t *transport, const epx
     int comes = !env->device->host_access && (!env->sizes->learns || plan->head.confirmed);
     int64_t deadline = env->services->clock_ns() + PATIENCE_NS;
     while (comes && !epx_route_is_told(plan) && env->services->clock_ns() < deadline)
-        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        env->services->nap_ns(20000);
     return epx_route_verdict(transport, plan);
 }
 
