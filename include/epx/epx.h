@@ -251,6 +251,16 @@ epx_status_t epx_plan_create(epx_group_h group, int32_t lane, void *memory, epx_
 /* As create, over bytes that a plan of an equal group has routed (a copy at any address). */
 epx_status_t epx_plan_attach(epx_group_h group, int32_t lane, void *memory, epx_plan_h *plan_p);
 
+/*
+ * Copies of a plan, for frameworks whose arrays have no fixed address. save: writes the plan's bytes to
+ * `copy` [epx_plan_bytes], device memory of any alignment; a pooled_wave plan is whole after its first pass's
+ * last dispatch. load: the plan becomes the one of `copy`, as attach would make it, without a new handle;
+ * reads the copy's head, so it synchronises `stream` on `cuda`. Both in stream order, not collective. Errors:
+ * ARG (no good route; bytes of another shape, rank or transport; a pass in flight), ABORTED.
+ */
+epx_status_t epx_plan_save(epx_plan_h plan, void *copy, epx_stream_t stream);
+epx_status_t epx_plan_load(epx_plan_h plan, const void *copy, epx_stream_t stream);
+
 /* Destroys; clears the handle; any order, with work in flight too. */
 void epx_plan_destroy(epx_plan_h *plan_p);
 

@@ -88,7 +88,7 @@ static const epx_config_row_t rows[] = {
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 /* Variables that are not settings of a group. */
-static const char *const other_variables[] = {"EPX_RANK", "EPX_WORLD_SIZE", "EPX_ROOT"};
+static const char *const other_variables[] = {"EPX_RANK", "EPX_WORLD_SIZE", "EPX_ROOT", "EPX_LIBRARY"};
 
 const epx_config_row_t *epx_config_row(int32_t index)
 {

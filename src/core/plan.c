@@ -122,17 +122,16 @@ epx_status_t epx_plan_create(epx_group_h group, int32_t lane, void *memory, epx_
     return EPX_OK;
 }
 
-static epx_status_t check_bytes(const epx_group_t *group, const epx_plan_head_t *head)
+static epx_status_t check_bytes(const epx_group_t *group, const epx_plan_head_t *head, const char *call)
 {
     if (head->magic != EPX_PLAN_MAGIC || head->abi != EPX_ABI)
-        return epx_fail(EPX_ERR_ARG, "epx_plan_attach: the memory holds no plan of this library");
+        return epx_fail(EPX_ERR_ARG, "%s: the memory holds no plan of this library", call);
     if (head->signature != signature_of(group))
-        return epx_fail(
-            EPX_ERR_ARG,
-            "epx_plan_attach: the plan was routed by a group of another shape, rank or transport");
+        return epx_fail(EPX_ERR_ARG, "%s: the plan was routed by a group of another shape, rank or transport",
+                        call);
     if (head->valid != 1)
-        return epx_fail(EPX_ERR_ARG,
-                        "epx_plan_attach: the plan in this memory has not been routed well; route it again");
+        return epx_fail(EPX_ERR_ARG, "%s: the plan in this memory has not been routed well; route it again",
+                        call);
     return EPX_OK;
 }
 
@@ -147,7 +146,7 @@ epx_status_t epx_plan_attach(epx_group_h group, int32_t lane, void *memory, epx_
         return status;
     status = epx_fetch(group->transport, &head, memory, sizeof(head), group->control);
     if (status == EPX_OK)
-        status = check_bytes(group, &head);
+        status = check_bytes(group, &head, "epx_plan_attach");
     if (status != EPX_OK) {
         epx_plan_destroy(&plan);
         return status;
@@ -344,6 +343,18 @@ static epx_status_t settle_last_route(epx_plan_h plan)
     return epx_plan_look(plan);
 }
 
+/* What is counted begins anew. */
+static void restart_account(epx_plan_h plan)
+{
+    fold(plan);
+    plan->folded = (epx_tally_t){0};
+    plan->passes = 0;
+    plan->base.sent_bytes = plan->base.received_bytes = plan->base.sent_meta_bytes =
+        plan->base.received_meta_bytes = 0;
+    plan->base.wait_ns = plan->base.wait_longest_ns = 0;
+    plan->base.wait_peer = -1;
+}
+
 /* Everything of the last routing ends, here and in the lane. */
 static epx_status_t end_last_route(epx_plan_h plan, epx_stream_t stream)
 {
@@ -352,14 +363,55 @@ static epx_status_t end_last_route(epx_plan_h plan, epx_stream_t stream)
     epx_status_t status = epx_plan_meet(plan, stream);
     if (status != EPX_OK)
         return status;
-    fold(plan);
-    plan->folded = (epx_tally_t){0};
-    plan->passes = 0;
-    plan->base.sent_bytes = plan->base.received_bytes = plan->base.sent_meta_bytes =
-        plan->base.received_meta_bytes = 0;
-    plan->base.wait_ns = plan->base.wait_longest_ns = 0;
-    plan->base.wait_peer = -1;
+    restart_account(plan);
     plan->base.attached = 0;
+    return EPX_OK;
+}
+
+/* ---- copies of a plan ------------------------------------------------------------------------------------------- */
+
+epx_status_t epx_plan_save(epx_plan_h plan, void *copy, epx_stream_t stream)
+{
+    epx_status_t status = epx_plan_usable(plan, "epx_plan_save");
+    if (status != EPX_OK)
+        return status;
+    if (copy == NULL)
+        return epx_fail(EPX_ERR_ARG, "epx_plan_save: copy is NULL; give %" PRId64 " bytes of device memory",
+                        plan->bytes);
+    if (plan->base.head.valid != 1)
+        return epx_fail(EPX_ERR_ARG, "epx_plan_save: the plan has no good route to copy");
+    return plan->group->selection.device->copy(copy, plan->base.bytes, (size_t)plan->bytes, stream);
+}
+
+epx_status_t epx_plan_load(epx_plan_h plan, const void *copy, epx_stream_t stream)
+{
+    epx_plan_head_t head;
+    epx_status_t status = epx_plan_usable(plan, "epx_plan_load");
+    if (status != EPX_OK)
+        return status;
+    epx_group_t *group = plan->group;
+    if (copy == NULL)
+        return epx_fail(EPX_ERR_ARG, "epx_plan_load: copy is NULL; give the bytes of a routed plan");
+    if (plan->lane->plan == plan)
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_plan_load: a pass of this plan is in flight; finish its waves first");
+    status = epx_fetch(group->transport, &head, copy, sizeof(head), stream);
+    if (status == EPX_OK)
+        status = check_bytes(group, &head, "epx_plan_load");
+    if (status == EPX_OK)
+        status = settle_last_route(plan);
+    if (status != EPX_OK)
+        return status;
+    if (plan->base.head.valid == 1 && !plan->base.head.confirmed && !plan->base.attached)
+        plan->lane->abandoned = 1; /* routed and never used, as in destroy */
+    tell_peers(plan, stream);
+    restart_account(plan);
+    status = group->selection.device->copy(plan->base.bytes, copy, (size_t)plan->bytes, stream);
+    if (status != EPX_OK)
+        return status;
+    plan->base.head = head;
+    plan->base.waves = head.waves;
+    plan->base.attached = 1;
     return EPX_OK;
 }
 

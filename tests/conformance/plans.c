@@ -148,6 +148,45 @@ ParameterizedTestParameters(plans, residuals) { return every_arm(); }
 
 ParameterizedTest(int *arm, plans, residuals) { run_layers(&arms[*arm], residuals_rank); }
 
+/* The same with one handle for all layers, and copies at addresses of any alignment. */
+static void copies_rank(rank_t *self)
+{
+    const layers_t *l = self->arg;
+    session_t session;
+    epx_plan_h plan = NULL;
+    unsigned char *kept[LAYERS];
+    if (!session_open(&session, self, l->problem[0], NULL))
+        return;
+    size_t bytes = epx_plan_bytes(session.group);
+    int ok = expect_status(self, "epx_plan_create", epx_plan_create(session.group, 0, NULL, &plan), EPX_OK);
+    expect_status(self, "save before any route", epx_plan_save(plan, NULL, rank_stream()), EPX_ERR_ARG);
+    for (int i = 0; i < LAYERS; i++)
+        kept[i] = device_new(bytes + 8);
+    expect_status(self, "save before any route", epx_plan_save(plan, kept[0], rank_stream()), EPX_ERR_ARG);
+    expect_status(self, "load of nothing", epx_plan_load(plan, NULL, rank_stream()), EPX_ERR_ARG);
+    device_zero(kept[0], bytes);
+    expect_status(self, "load of zeros", epx_plan_load(plan, kept[0], rank_stream()), EPX_ERR_ARG);
+    for (int i = 0; ok && i < LAYERS; i++) {
+        ok = route_of(&session, l, i, plan) && forward_of(&session, l, i, plan);
+        ok = ok &&
+             expect_status(self, "epx_plan_save", epx_plan_save(plan, kept[i] + 8, rank_stream()), EPX_OK);
+    }
+    for (int i = LAYERS - 1; ok && i >= 0; i--) {
+        ok = expect_status(self, "epx_plan_load", epx_plan_load(plan, kept[i] + 8, rank_stream()), EPX_OK);
+        device_poison(kept[i], bytes + 8);
+        expect(self, epx_plan_waves(plan) == l->oracle[i]->waves, "waves of a loaded plan");
+        ok = ok && backward_of(&session, l, i, plan);
+    }
+    for (int i = 0; i < LAYERS; i++)
+        device_free(kept[i], bytes + 8);
+    epx_plan_destroy(&plan);
+    end(&session, ok);
+}
+
+ParameterizedTestParameters(plans, copies_in_one_handle) { return every_arm(); }
+
+ParameterizedTest(int *arm, plans, copies_in_one_handle) { run_layers(&arms[*arm], copies_rank); }
+
 /* Bytes copied after the route and before any pass: the pass must be run again before a backward pass. */
 static void early_copy_rank(rank_t *self)
 {
