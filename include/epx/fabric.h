@@ -16,6 +16,7 @@
 
 #include <epx/comm.h>
 #include <epx/device.h>
+#include <epx/kernels_words.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,18 +32,14 @@ enum {
     EPX_FABRIC_CAPTURABLE = 1u << 3,      /* post and wait may be captured in a CUDA graph */
     EPX_FABRIC_ONE_SIDED_WORDS = 1u << 4, /* failure words exist */
     EPX_FABRIC_SHARED_ADDRESS = 1u << 5,  /* all ranks are threads of one process */
+    EPX_FABRIC_LATE_ERRORS = 1u << 7, /* wait and exchange return before they have happened: the device waits,
+                                         in stream order, and `late` tells how it ended */
     EPX_FABRIC_HOST_ACCESS =
         1u << 6 /* rows are in memory that the host's own code can load and store: of the device, added
                    by the library where it hands capabilities to transports */
 };
 
 #define EPX_ALL_PEERS (-1)
-
-/* An epoch, known to the host (base NULL) or resident on the device: value = (base ? *base : 0) + add. */
-typedef struct epx_epoch {
-    const uint64_t *base;
-    uint64_t add;
-} epx_epoch_t;
 
 /* Memory of equal size on every rank. */
 typedef struct epx_segment {
@@ -66,6 +63,8 @@ typedef struct epx_post {
     const epx_segment_t *segment; /* with pieces */
     const epx_piece_t *sends, *receives;
     int32_t send_count, receive_count; /* 0 where kernels have stored the rows */
+    const int32_t
+        *gate; /* device, where errors come late: the word is set only if it is 1 then; NULL: always */
 } epx_post_t;
 
 typedef enum epx_wait_mode {
@@ -90,6 +89,11 @@ typedef struct epx_wait {
     epx_watch_t watch[2];
     int32_t watches;
     int64_t timeout_ms;
+    /* Where errors come late. gate (device): waits only if it is 1 then. verdict: the plan that a watch
+     * kills. tag: of the caller, handed back by `late`. */
+    const int32_t *gate;
+    epx_k_verdict_t verdict;
+    uint64_t tag;
 } epx_wait_t;
 
 /* What a wait saw; filled on success and on error. */
@@ -113,6 +117,7 @@ typedef struct epx_exchange {
     void *receive;    /* [S, bytes] */
     size_t bytes;     /* equal on all ranks, at most exchange_bytes of the configuration */
     int64_t timeout_ms;
+    uint64_t tag; /* as in epx_wait_t */
 } epx_exchange_t;
 
 /* Services for plug-ins, fabrics and transports. */
@@ -149,6 +154,10 @@ typedef struct epx_fabric_ops {
     epx_status_t (*open)(const epx_fabric_config_t *config, epx_fabric_t **fabric_p);
     /* Waits for nobody: what peers may still touch is released by the last one. */
     void (*close)(epx_fabric_t **fabric_p);
+    /* Memory for a segment, of a fabric that registers no other; NULL when there is none. It is the fabric's
+     * from the beginning, released when the fabric is closed. No function here: it comes from the allocator.
+     */
+    void *(*segment_allocate)(epx_fabric_t *fabric, size_t bytes);
     /* Collective. `memory` [bytes] becomes the fabric's: it is released through the allocator when no peer
      * can touch it any more, also after an error. It may be NULL on a rank that could not get it: all ranks
      * then fail, naming that rank. */
@@ -166,6 +175,9 @@ typedef struct epx_fabric_ops {
     void (*abort)(epx_fabric_t *fabric, int32_t culprit);
     /* The rank that aborted first, or -1; *culprit_p (may be NULL) whom it blames. Never blocks. */
     int32_t (*aborted)(epx_fabric_t *fabric, int32_t *culprit_p);
+    /* The first wait or exchange that has ended badly on the device by now, as wait would have returned it,
+     * with its tag; EPX_OK: none. Never blocks. NULL without LATE_ERRORS. */
+    epx_status_t (*late)(epx_fabric_t *fabric, epx_wait_result_t *result_p, uint64_t *tag_p);
     /* Survivors meet: alive_p [size] bytes becomes 1 for every rank that called with this generation before
      * the time-out; equal on all of them. A rank that comes too late gets EPX_ERR_PEER. Works on a broken or
      * aborted fabric. */

@@ -290,6 +290,11 @@ struct epx_k_ragged_layout;
 struct epx_k_ragged_return;
 struct epx_k_ring_layout;
 struct epx_k_ring_block;
+/* Words of a fabric in device memory: kernels_words.h. */
+struct epx_k_word_post;
+struct epx_k_word_wait;
+struct epx_k_word_exchange;
+struct epx_k_word_abort;
 
 /* One constant table per device; every function is stream-ordered, returns EPX_OK or an error of the device.
  */
@@ -314,6 +319,10 @@ typedef struct epx_kernels {
     epx_status_t (*ragged_return)(const struct epx_k_ragged_return *args, epx_stream_t stream);
     epx_status_t (*ring_layout)(const struct epx_k_ring_layout *args, epx_stream_t stream);
     epx_status_t (*ring_block)(const struct epx_k_ring_block *args, epx_stream_t stream);
+    epx_status_t (*word_post)(const struct epx_k_word_post *args, epx_stream_t stream);
+    epx_status_t (*word_wait)(const struct epx_k_word_wait *args, epx_stream_t stream);
+    epx_status_t (*word_exchange)(const struct epx_k_word_exchange *args, epx_stream_t stream);
+    epx_status_t (*word_abort)(const struct epx_k_word_abort *args, epx_stream_t stream);
 } epx_kernels_t;
 
 #ifdef __cplusplus

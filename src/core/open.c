@@ -195,7 +195,9 @@ static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bo
     if (status != EPX_OK)
         return status;
     if (segment_bytes > 0) {
-        void *memory = epx_group_allocate(&group->allocator, segment_bytes, 1);
+        void *memory = selection->fabric->segment_allocate != NULL
+                           ? selection->fabric->segment_allocate(group->fabric, (size_t)segment_bytes)
+                           : epx_group_allocate(&group->allocator, segment_bytes, 1);
         status =
             selection->fabric->segment_open(group->fabric, memory, (size_t)segment_bytes, &group->segment);
     }

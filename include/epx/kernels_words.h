@@ -1,0 +1,126 @@
+/*
+ * Kernels of a fabric whose words live in the memory of a device: post, wait and exchange of that fabric, in
+ * stream order. SPDX-License-Identifier: Apache-2.0
+ *
+ * Every rank has one block of words at the same offsets, which all ranks can load from and store to. A word
+ * has one writer (a rank) and one reader (the rank whose block it is in), and is set, never added to:
+ *
+ * - W1  Who sets a word at a peer has fenced for the whole system before (release); who sees it loads with
+ * acquire at system scope. So everything that the writer's stream did before the post is visible to what the
+ * reader's stream does behind the wait: rows, counts, lists.
+ *
+ * - W2  Waits are made by one block of threads that looks at words of its own block only. They end at a time
+ * by the device's clock, or by the abort words, so that nothing spins for ever whatever the peers do.
+ *
+ * - W3  The abort words are one for each rank, 0 until that rank ends the group. Whoever gives up (time is
+ * up, or the host asks for it) writes down why where the host sees it, once, and then sets its abort word at
+ * all ranks. Words of a group that has ended are not set any more, and nothing is waited for.
+ *
+ * - W4  Exchanges have two boxes for each sender, taken in turn by the parity of the step. A sender's word of
+ * step e says that its block of e is in the box, and that it has taken the blocks of e - 1 from its own
+ * boxes, since posts are behind earlier takes in its stream. Who begins step e has seen e - 1 of all ranks,
+ * so all of them have taken e - 2, whose box e goes to: no other credit is needed, and no word is more than
+ * one step ahead of its reader.
+ */
+#ifndef EPX_KERNELS_WORDS_H
+#define EPX_KERNELS_WORDS_H
+
+#include <epx/kernels.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An epoch, known to the host (base NULL) or resident on the device: value = (base ? *base : 0) + add. */
+typedef struct epx_epoch {
+    const uint64_t *base;
+    uint64_t add;
+} epx_epoch_t;
+
+/* An abort word: (1 + the rank that is blamed, or 0) with this bit. */
+#define EPX_ABORT_BIT ((uint64_t)1 << 32)
+
+/*
+ * Why a rank's device gave up, in memory that host and device see. The host sets by_host, the device all
+ * else, `ended` last.
+ */
+typedef struct epx_word_halt {
+    uint64_t by_host;  /* not 0: the abort word that waits of this rank end with, and carry to the peers */
+    uint64_t ended;    /* 1: what follows is there */
+    int32_t status;    /* EPX_ERR_TIMEOUT, EPX_ERR_PEER, EPX_ERR_ABORTED */
+    int32_t peer;      /* who was waited for, or who ended the group */
+    int32_t culprit;   /* whom that rank blames, or -1 */
+    int32_t exchange;  /* 1: it was an exchange */
+    uint64_t tag;      /* of the wait */
+    uint64_t expected; /* epoch */
+    uint64_t seen;     /* the peer's word when the wait ended */
+} epx_word_halt_t;
+
+/* The words of all ranks as one rank sees them. Offsets are in every rank's block. */
+typedef struct epx_words {
+    void *const *peer; /* [ranks] device: the blocks; peer[rank] is mine */
+    int32_t rank, ranks;
+    int64_t words;    /* [channels, ranks] by (channel, writer) */
+    int64_t failures; /* [failure channels, ranks] */
+    int64_t aborts;   /* [ranks] */
+    int64_t steps;    /* [exchange channels, ranks] of exchanges */
+    int64_t boxes;    /* [exchange channels, 2, ranks] of box_bytes */
+    int64_t box_bytes;
+    epx_word_halt_t *halt;
+} epx_words_t;
+
+/* Sets my word at one rank or all (-1). */
+typedef struct epx_k_word_post {
+    epx_words_t words;
+    int32_t failure; /* 1: `channel` is a row of failure words */
+    int32_t channel, peer;
+    epx_epoch_t epoch;
+    const int32_t *gate; /* device, or NULL: the word is set only if this is 1 */
+} epx_k_word_post_t;
+
+#define EPX_WORD_WATCHES 2
+
+/* Waits for the word of one rank or of all (-1); then what is behind it in the stream sees what they did. */
+typedef struct epx_k_word_wait {
+    epx_words_t words;
+    int32_t channel, peer;
+    int32_t at_least; /* 0: the word must be exactly the epoch; 1: or a later one */
+    epx_epoch_t epoch;
+    const int32_t *gate; /* device, or NULL: waits only if this is 1 */
+    /* Rows of failure words: a rank's word that is exactly `epoch`, while what is awaited has not come, kills
+     * the plan of `verdict` (EPX_ERR_PEER, that rank) and ends the wait. */
+    int32_t watches;
+    struct {
+        int32_t channel;
+        epx_epoch_t epoch;
+    } watch[EPX_WORD_WATCHES];
+    epx_k_verdict_t verdict; /* head NULL: there is no plan */
+    int64_t timeout_ns;
+    uint64_t tag; /* for halt */
+} epx_k_word_wait_t;
+
+/* One step of an exchange: block `send` [bytes] of every rank to receive [ranks, bytes] of every rank. Where
+ * it ends badly every byte of `receive` is 0x80. */
+typedef struct epx_k_word_exchange {
+    epx_words_t words;
+    int32_t channel;
+    uint64_t *step; /* device: steps made on this channel; grows by one */
+    uint32_t *done; /* device: 0 between calls */
+    const void *send;
+    void *receive;
+    int64_t stride; /* bytes between blocks of `receive` */
+    int64_t bytes;  /* at most box_bytes */
+    int64_t timeout_ns;
+    uint64_t tag;
+} epx_k_word_exchange_t;
+
+/* Ends the group: my abort word at all ranks, whatever they wait for. */
+typedef struct epx_k_word_abort {
+    epx_words_t words;
+    uint64_t word;
+} epx_k_word_abort_t;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
