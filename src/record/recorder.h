@@ -1,0 +1,102 @@
+/*
+ * The writer of a record: what core and the transports stamp. SPDX-License-Identifier: Apache-2.0
+ *
+ * Every call takes NULL for "nothing is recorded". None locks, allocates or calls the system, but for open,
+ * close and the registrations. The rank's own thread writes; one thread at a time.
+ */
+#ifndef EPX_RECORD_RECORDER_H
+#define EPX_RECORD_RECORDER_H
+
+#include <epx/record.h>
+
+#include "record/format.h"
+
+enum { EPX_RECORDER_PATH_BYTES = 512, EPX_RECORDER_CHANNELS = 64 };
+
+/* What epx_record_open needs when everything has been resolved. */
+typedef struct epx_recorder_set_up {
+    const char *folder;               /* "": memory of this process alone, for tests and simulations */
+    int32_t keeps;                    /* 1: the file stays after a close in good order */
+    const char *job, *program, *host; /* host NULL: this one's name */
+    int32_t rank, ranks, domain, domains, device;
+    int64_t hang_ms, timeout_ms;
+    epx_on_hang_t on_hang;
+    const char *failover, *on_hang_cmd; /* NULL: none; copied */
+    int32_t watched;                    /* 1: this process's watchdog looks at it */
+} epx_recorder_set_up_t;
+
+epx_status_t epx_recorder_open(const epx_recorder_set_up_t *set_up, epx_recorder_h *recorder_p);
+void epx_recorder_close(epx_recorder_h *recorder_p);
+
+/* The record's bytes, for readers in this process (a recorder in memory has no file). */
+const void *epx_recorder_bytes(epx_recorder_h recorder, size_t *bytes_p);
+
+/* What runs when the watchdog's action is to end waits: called on the watchdog's thread, at most once per
+ * verdict. */
+typedef void (*epx_recorder_end_fn)(void *context, const char *reason);
+/* Up to 64 at a time; 0: no room (the watchdog cannot end that one). Any thread. */
+int32_t epx_recorder_on_end(epx_recorder_h recorder, epx_recorder_end_fn fn, void *context);
+/* After it has returned the function is not running and will not be called. */
+void epx_recorder_forget(epx_recorder_h recorder, int32_t handle);
+
+/* ---- operations of epx's own groups and comms ---- */
+
+/* As epx_record_group, with what only the library knows. key: equal on all ranks of the group, differs from
+ * others of the job. Returns the id, 0: none. */
+typedef struct epx_recorder_group {
+    const char *name, *transport, *fabric;
+    uint64_t key, signature;
+    const int32_t *members; /* [ranks] ranks of the job, or NULL: 0 .. ranks - 1 */
+    int32_t ranks, rank, is_comm;
+    uint32_t generation;
+} epx_recorder_group_t;
+int32_t epx_recorder_group_begin(epx_recorder_h recorder, const epx_recorder_group_t *group);
+
+typedef struct epx_recorder_call {
+    int32_t group_id;
+    uint32_t stream;
+    uint64_t sequence, epoch, signature;
+    epx_record_kind_t kind;
+    int32_t lane, wave;
+    int64_t bytes;
+    uint32_t text;
+} epx_recorder_call_t;
+
+/*
+ * The call is made: a new operation becomes the current one. begin: its work starts. posted: peers have got
+ * all that they need. end: it is over; the current one is none. resume: a later call of the same operation
+ * (its finish) goes on with it; leave: that call returns while the operation is still open.
+ */
+uint64_t epx_recorder_enqueue(epx_recorder_h recorder, const epx_recorder_call_t *call);
+void epx_recorder_begin(epx_recorder_h recorder, uint64_t op);
+void epx_recorder_epoch(epx_recorder_h recorder, uint64_t op, uint64_t epoch); /* known once it has begun */
+void epx_recorder_posted(epx_recorder_h recorder, uint64_t op);
+void epx_recorder_resume(epx_recorder_h recorder, uint64_t op);
+void epx_recorder_leave(epx_recorder_h recorder);
+void epx_recorder_end(epx_recorder_h recorder, uint64_t op, epx_status_t status);
+void epx_recorder_digest(epx_recorder_h recorder, uint64_t op, uint64_t digest);
+
+/* ---- of the current operation, from below ---- */
+
+/* My word was set at a peer (EPX_RECORD_EVERYBODY: all) to this epoch. */
+void epx_recorder_sent(epx_recorder_h recorder, int32_t peer, uint64_t epoch);
+
+/* A wait begins. Returns where the fabric is to write its result as it goes (40 bytes, as epx_wait_result_t),
+ * so that a reader sees whom it waits for; `own` where nothing is recorded. mode as epx_wait_mode_t; 2: an
+ * exchange. */
+void *epx_recorder_wait_begin(epx_recorder_h recorder, int32_t channel, int32_t peer, uint64_t epoch,
+                              int32_t mode, void *own);
+/* It has ended; ok: what was waited for is here. */
+void epx_recorder_wait_end(epx_recorder_h recorder, int32_t channel, int ok);
+
+/* Whether a wait for a rank of the current operation's group (EPX_RECORD_EVERYBODY: any) should go on
+ * although its time is over, since that rank has announced a pause that is not over or this one is warming
+ * up: for how many more ms; 0: no. */
+int64_t epx_recorder_patience(epx_recorder_h recorder, int32_t peer);
+
+/* An error that ends a plan or a group: kept with its text. */
+void epx_recorder_error(epx_recorder_h recorder, epx_status_t status, const char *text);
+
+void epx_recorder_step(epx_recorder_h recorder);
+
+#endif
