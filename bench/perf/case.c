@@ -11,6 +11,9 @@
 #include "bench/perf/rows.h"
 #include "tools/common/program.h"
 
+/* Much more than the caches of any GPU hold. */
+#define DEVICE_CACHE ((size_t)512 << 20)
+
 /* Sleeping threads wake up one after the other, so those that have a core of their own meet once more by
  * spinning. */
 int epx_perf_meet(epx_perf_player_t *player)
@@ -31,10 +34,10 @@ int epx_perf_route(epx_perf_player_t *player)
 {
     epx_routing_t routing = EPX_ROUTING_INIT;
     routing.tokens = player->mine->tokens;
-    routing.ids = player->mine->ids;
+    routing.ids = player->mine->ids_twin.device;
     routing.id_type = EPX_INT32;
-    routing.weights = player->mine->weights;
-    return epx_rank_check(player->self, epx_plan_route(player->plan, &routing, NULL), "route");
+    routing.weights = player->mine->weights_twin.device;
+    return epx_rank_check(player->self, epx_plan_route(player->plan, &routing, player->side.stream), "route");
 }
 
 /* A rank's choices, recorded or drawn. ids [tokens, K]. */
@@ -52,66 +55,155 @@ static void fill_ids(const epx_perf_settings_t *s, int32_t rank, int64_t tokens,
     epx_skew_close(&source);
 }
 
-/* Routing and payload of one rank: all that does not depend on the group. */
-static void make_inputs(epx_perf_case_t *shared, int32_t rank)
+/* x of all ranks in one piece, so that a device can copy any row of it to any place with one kernel. */
+static int place_x(epx_perf_player_t *player)
 {
+    epx_perf_case_t *shared = player->shared;
+    int64_t each = shared->config.tokens_max * shared->row_bytes;
+    int rc = EPX_EXIT_OK;
+    if (player->side.device == NULL)
+        return EPX_EXIT_OK;
+    if (player->self->rank == 0) {
+        epx_device_properties_t properties = {0};
+        shared->device = player->side.device;
+        rc = epx_rank_check(player->self, shared->device->properties(&properties), "the device");
+        shared->units = properties.units;
+        if (rc == EPX_EXIT_OK)
+            rc = epx_rank_check(player->self, shared->device->event_create(1, &shared->start), "an event");
+        if (rc == EPX_EXIT_OK)
+            rc = epx_perf_twin_new_device(player->self, &player->side, &shared->all_x,
+                                          (size_t)player->self->ranks, (size_t)each);
+    }
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_meet(player);
+    if (rc == EPX_EXIT_OK)
+        player->mine->x.device = (char *)shared->all_x.device + player->self->rank * each;
+    return rc;
+}
+
+/* Routing and payload of one rank, on the host. */
+static void fill_inputs(epx_perf_player_t *player)
+{
+    epx_perf_case_t *shared = player->shared;
     const epx_perf_settings_t *s = shared->settings;
-    epx_perf_part_t *part = &shared->part[rank];
-    int32_t k = (int32_t)s->top_k, width = (int32_t)s->width;
+    epx_perf_part_t *part = player->mine;
+    int32_t k = (int32_t)s->top_k, width = (int32_t)s->width, rank = player->self->rank;
     uint64_t seed = (uint64_t)s->seed;
-    part->tokens = s->routing != NULL ? epx_perf_recorded_tokens(s, rank)
-                                      : epx_skew_tokens(&s->skew, rank, (int32_t)s->ranks, shared->tokens);
-    size_t tokens = (size_t)part->tokens, assignments = tokens * (size_t)k, row = (size_t)shared->row_bytes;
-    part->ids = epx_tool_alloc(assignments, sizeof *part->ids);
-    part->weights = epx_tool_alloc(assignments, sizeof *part->weights);
-    part->kept = epx_tool_alloc(assignments, sizeof *part->kept);
-    part->dweight = epx_tool_alloc(assignments, sizeof *part->dweight);
-    part->x = epx_tool_alloc(tokens, row);
-    part->out = epx_tool_alloc(tokens, row);
-    part->dout = epx_tool_alloc(tokens, row);
-    part->dx = epx_tool_alloc(tokens, row);
     int8_t *small = epx_tool_alloc((size_t)width, 1);
     fill_ids(s, rank, part->tokens, part->ids);
     for (int64_t t = 0; t < part->tokens; t++) {
         for (int32_t i = 0; i < k; i++)
             part->weights[t * k + i] = epx_perf_weight(seed, rank, t, i, k);
-        epx_perf_x_row((char *)part->x + t * shared->row_bytes, shared->config.row_type, width, seed, rank,
-                       t);
+        epx_perf_x_row((char *)part->x.host + t * shared->row_bytes, shared->config.row_type, width, seed,
+                       rank, t);
         epx_perf_small(small, width, EPX_PERF_DOUT_MAX, EPX_PERF_TENSOR_DOUT, seed, rank, t, 0);
-        epx_perf_small_row((char *)part->dout + t * shared->row_bytes, shared->config.row_type, width, small);
+        epx_perf_small_row((char *)part->dout.host + t * shared->row_bytes, shared->config.row_type, width,
+                           small);
     }
     free(small);
 }
 
+/* Buffers that need not know what a batch holds, and what is in them. */
+static int make_inputs(epx_perf_player_t *player)
+{
+    epx_perf_case_t *shared = player->shared;
+    const epx_perf_settings_t *s = shared->settings;
+    epx_perf_part_t *part = player->mine;
+    epx_rank_t *self = player->self;
+    const epx_perf_side_t *side = &player->side;
+    part->tokens = s->routing != NULL
+                       ? epx_perf_recorded_tokens(s, self->rank)
+                       : epx_skew_tokens(&s->skew, self->rank, (int32_t)s->ranks, shared->tokens);
+    size_t tokens = (size_t)part->tokens, assignments = tokens * (size_t)s->top_k,
+           row = (size_t)shared->row_bytes;
+    struct {
+        epx_perf_twin_t *twin;
+        size_t count, size;
+    } const wanted[] = {{&part->ids_twin, assignments, sizeof *part->ids},
+                        {&part->weights_twin, assignments, sizeof *part->weights},
+                        {&part->dweight, assignments, sizeof(float)},
+                        {&part->out, tokens, row},
+                        {&part->dout, tokens, row},
+                        {&part->dx, tokens, row}};
+    int rc = EPX_EXIT_OK;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted && rc == EPX_EXIT_OK; i++)
+        rc = epx_perf_twin_new(self, side, wanted[i].twin, wanted[i].count, wanted[i].size);
+    if (rc != EPX_EXIT_OK)
+        return rc;
+    part->ids = part->ids_twin.host;
+    part->weights = part->weights_twin.host;
+    part->kept = epx_tool_alloc(assignments, sizeof *part->kept);
+    part->x.host = epx_tool_alloc(tokens, row);
+    part->x.bytes = tokens * row;
+    part->x.device = part->x.host;
+    rc = place_x(player);
+    if (rc != EPX_EXIT_OK)
+        return rc;
+    fill_inputs(player);
+    const epx_perf_twin_t *up[] = {&part->ids_twin, &part->weights_twin, &part->x, &part->dout};
+    for (size_t i = 0; i < sizeof up / sizeof *up && rc == EPX_EXIT_OK; i++)
+        rc = epx_perf_up(self, side, up[i]);
+    return rc;
+}
+
+/* Buffers of the size of a batch. */
+static int make_batch_buffers(epx_perf_player_t *player, size_t waves, size_t slots)
+{
+    const epx_perf_case_t *shared = player->shared;
+    epx_perf_part_t *part = player->mine;
+    epx_rank_t *self = player->self;
+    const epx_perf_side_t *side = &player->side;
+    size_t rows = (size_t)player->info.batch_rows_max, row = (size_t)shared->row_bytes,
+           experts = (size_t)player->info.local_experts;
+    int rc = epx_perf_twin_new(self, side, &part->y, rows, row);
+    if (rc == EPX_EXIT_OK && shared->settings->backward)
+        rc = epx_perf_twin_new(self, side, &part->dx_rows, rows, row);
+    if (side->device == NULL) {
+        part->copies.host = part->copies.device = epx_tool_alloc(slots * rows, row);
+        if (shared->settings->cold)
+            part->eviction.host = epx_tool_alloc(shared->eviction_bytes, 1);
+        return rc;
+    }
+    part->got = epx_tool_alloc(rows, row);
+    part->got_index = epx_tool_alloc(rows, sizeof *part->got_index);
+    part->got_origin = epx_tool_alloc(rows, sizeof *part->got_origin);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_twin_new_device(self, side, &part->copies, slots * rows, row);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_twin_new(self, side, &part->from, waves * rows, sizeof(int32_t));
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_twin_new(self, side, &part->start, waves * experts, sizeof(int64_t));
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_twin_new(self, side, &part->count, waves * experts, sizeof(int64_t));
+    if (rc == EPX_EXIT_OK && shared->settings->cold)
+        rc = epx_perf_twin_new_device(self, side, &part->eviction, DEVICE_CACHE / (size_t)self->ranks, 1);
+    return rc;
+}
+
 /* What needs to know the group's sizes. */
-static void make_buffers(epx_perf_player_t *player)
+static int make_buffers(epx_perf_player_t *player)
 {
     epx_perf_case_t *shared = player->shared;
     epx_perf_part_t *part = player->mine;
-    size_t rows = (size_t)player->info.batch_rows_max, row = (size_t)shared->row_bytes;
-    size_t waves = (size_t)epx_plan_waves(player->plan),
+    size_t rows = (size_t)player->info.batch_rows_max, waves = (size_t)epx_plan_waves(player->plan),
            slots = waves < (size_t)player->info.depth ? waves : (size_t)player->info.depth;
     size_t stamps = (size_t)shared->settings->iterations * EPX_PERF_OPS * waves;
-    part->y = epx_tool_alloc(rows, row);
-    if (shared->settings->backward)
-        part->dx_rows = epx_tool_alloc(rows, row);
-    part->copies = epx_tool_alloc(slots * rows, row);
     part->place = epx_tool_alloc(waves * rows, sizeof *part->place);
     part->place_first = epx_tool_alloc(waves + 1, sizeof *part->place_first);
     part->copy_first = epx_tool_alloc(waves + 1, sizeof *part->copy_first);
     part->begun = epx_tool_alloc(stamps, sizeof *part->begun);
     part->ended = epx_tool_alloc(stamps, sizeof *part->ended);
-    if (shared->settings->cold)
-        part->eviction = epx_tool_alloc(shared->eviction_bytes, 1);
-    if (player->self->rank != 0)
-        return;
-    shared->waves = (int32_t)waves;
-    shared->slots = (int32_t)slots;
-    shared->rows_max = player->info.batch_rows_max;
-    shared->wire = player->info.wire;
-    snprintf(shared->transport_name, sizeof shared->transport_name, "%s", player->info.transport);
-    snprintf(shared->fabric_name, sizeof shared->fabric_name, "%s", player->info.fabric);
-    snprintf(shared->device_name, sizeof shared->device_name, "%s", player->info.device);
+    part->called = epx_tool_alloc(stamps, sizeof *part->called);
+    if (player->self->rank == 0) {
+        shared->waves = (int32_t)waves;
+        shared->slots = (int32_t)slots;
+        shared->rows_max = player->info.batch_rows_max;
+        shared->wire = player->info.wire;
+        snprintf(shared->transport_name, sizeof shared->transport_name, "%s", player->info.transport);
+        snprintf(shared->fabric_name, sizeof shared->fabric_name, "%s", player->info.fabric);
+        snprintf(shared->device_name, sizeof shared->device_name, "%s", player->info.device);
+    }
+    return make_batch_buffers(player, waves, slots);
 }
 
 static int measure(epx_perf_player_t *player)
@@ -120,16 +212,19 @@ static int measure(epx_perf_player_t *player)
     int rc = epx_perf_route(player); /* with extra_wave the number of waves is known only now */
     if (rc != EPX_EXIT_OK)
         return rc;
-    make_buffers(player);
-    rc = epx_perf_meet(player);
+    rc = make_buffers(player);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_meet(player);
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_checked_pass(player, s->check);
-    if (rc != EPX_EXIT_OK)
-        return rc;
-    epx_perf_list_copies(player);
-    rc = epx_perf_meet(player);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_list_copies(player);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_meet(player);
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_timed_passes(player);
+    if (rc == EPX_EXIT_OK && s->beside)
+        rc = epx_perf_run_beside(player);
     if (rc == EPX_EXIT_OK && s->check)
         rc = epx_perf_checked_pass(player, 1);
     return rc;
@@ -140,19 +235,25 @@ static int play(epx_rank_t *self)
     epx_perf_case_t *shared = self->context;
     epx_perf_player_t player = {
         .self = self, .shared = shared, .mine = &shared->part[self->rank], .info = EPX_GROUP_INFO_INIT};
-    make_inputs(shared, self->rank);
     int rc = epx_rank_check(self, epx_group_open(self->comm, &shared->config, &player.group), "group open");
     if (rc != EPX_EXIT_OK)
         return rc;
     rc = epx_rank_check(self, epx_group_info(player.group, &player.info), "group info");
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_side_open(self, &player.side, player.info.device);
+    if (rc == EPX_EXIT_OK)
+        rc = make_inputs(&player);
     if (rc == EPX_EXIT_OK)
         rc = epx_rank_check(self, epx_plan_create(player.group, 0, NULL, &player.plan), "plan create");
     if (rc == EPX_EXIT_OK)
         rc = measure(&player);
     if (rc != EPX_EXIT_OK && self->order == 0)
         epx_group_abort(player.group, self->error); /* nobody shall wait for the one that failed first */
+    if (player.side.device != NULL)
+        player.side.device->synchronize(player.side.stream);
     epx_plan_destroy(&player.plan);
     epx_group_close(&player.group);
+    epx_perf_side_close(&player.side);
     return rc;
 }
 
@@ -172,11 +273,12 @@ static int choices_repeat(const epx_perf_settings_t *s)
 }
 
 int epx_perf_case_run(epx_perf_case_t *shared, const epx_perf_settings_t *s, const char *transport,
-                      int64_t tokens)
+                      int64_t tokens, int32_t sm_budget)
 {
     *shared =
         (epx_perf_case_t){.settings = s, .transport = transport, .tokens = tokens, .memory = EPX_MEMORY_INIT};
     shared->config = epx_perf_group_config(s, transport, tokens);
+    shared->config.sm_budget = shared->sm_budget = sm_budget;
     shared->element_bytes = epx_perf_element_bytes(shared->config.row_type);
     shared->row_bytes = s->width * shared->element_bytes;
     /* Payload tells whose a row is; where it cannot, batches must say so themselves. */
@@ -194,13 +296,22 @@ void epx_perf_case_free(epx_perf_case_t *shared)
 {
     for (int32_t r = 0; shared->part != NULL && r < shared->settings->ranks; r++) {
         epx_perf_part_t *part = &shared->part[r];
-        void *all[] = {part->ids,    part->weights, part->kept,        part->x,    part->out,
-                       part->dout,   part->dx,      part->dweight,     part->y,    part->dx_rows,
-                       part->copies, part->place,   part->place_first, part->copy, part->copy_first,
-                       part->begun,  part->ended,   part->eviction};
+        void *all[] = {part->kept,       part->place,     part->place_first, part->copy,
+                       part->copy_first, part->begun,     part->ended,       part->called,
+                       part->got,        part->got_index, part->got_origin};
+        epx_perf_twin_t *twins[] = {&part->ids_twin, &part->weights_twin, &part->x,        &part->out,
+                                    &part->dout,     &part->dx,           &part->dweight,  &part->y,
+                                    &part->dx_rows,  &part->copies,       &part->eviction, &part->from,
+                                    &part->start,    &part->count};
+        part->x.device = NULL; /* a part of all_x */
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             free(all[i]);
+        for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)
+            epx_perf_twin_free(shared->device, twins[i]);
     }
+    epx_perf_twin_free(shared->device, &shared->all_x);
+    if (shared->start != NULL)
+        shared->device->event_destroy(shared->start);
     free(shared->part);
     shared->part = NULL;
 }

@@ -13,6 +13,7 @@
 #include <epx/epx.h>
 
 #include "bench/perf/settings.h"
+#include "bench/perf/side.h"
 #include "tools/common/ranks.h"
 
 /* A row that arrived in a wave: whose it is, and where it stands. */
@@ -29,25 +30,43 @@ typedef struct epx_perf_copy {
 
 typedef struct epx_perf_part {
     int64_t tokens;
-    int32_t *ids;       /* [T, K] */
-    float *weights;     /* [T, K] */
+    int32_t *ids;       /* [T, K], of ids_twin */
+    float *weights;     /* [T, K], of weights_twin */
     atomic_uchar *kept; /* [T, K] how often it arrived somewhere */
-    void *x, *out, *dout, *dx;
-    float *dweight;          /* [T, K] */
-    void *y, *dx_rows;       /* [rows_max, H] */
-    void *copies;            /* [slots, rows_max, H] where memcpy puts rows */
-    epx_perf_place_t *place; /* all waves */
-    int64_t *place_first;    /* [waves + 1] */
+    epx_perf_twin_t ids_twin, weights_twin;
+    epx_perf_twin_t x, out, dout, dx;
+    epx_perf_twin_t dweight;    /* [T, K] */
+    epx_perf_twin_t y, dx_rows; /* [rows_max, H] */
+    epx_perf_twin_t copies;     /* [slots, rows_max, H] where the machine's own copies go */
+    epx_perf_twin_t eviction;
+    void *got;                /* [rows_max, H] host: what arrived, where the host cannot look at it */
+    int32_t *got_index;       /* [rows_max] likewise */
+    epx_origin_t *got_origin; /* [rows_max] likewise */
+    /* For the device's row-wise copy, by wave: where rows come from in all_x, and the batch's counts. */
+    epx_perf_twin_t from;         /* [waves, rows_max] int32 */
+    epx_perf_twin_t start, count; /* [waves, El] int64 */
+    epx_perf_place_t *place;      /* all waves */
+    int64_t *place_first;         /* [waves + 1] */
     epx_perf_copy_t *copy;
     int64_t *copy_first; /* [waves + 1] */
     epx_plan_stats_t stats;
     int64_t *begun, *ended;             /* [iterations, EPX_PERF_OPS, waves] ns */
+    int64_t *called;                    /* likewise: how long the call kept the host, where that is apart */
     int64_t remote_bytes[EPX_PERF_OPS]; /* sent in one pass */
-    void *eviction;
 } epx_perf_part_t;
+
+/* A large matrix product beside dispatch and combine. */
+typedef struct epx_perf_beside {
+    char what[96];                 /* "" where none ran */
+    double alone_s, with_s, flops; /* of one product */
+    double told_s;                 /* told to leave the budget's multiprocessors alone; 0: no budget */
+    double exchange_alone_s, exchange_with_s; /* of one pass */
+    char why_not[160];
+} epx_perf_beside_t;
 
 typedef struct epx_perf_case {
     const epx_perf_settings_t *settings;
+    int32_t sm_budget;     /* 0: all */
     const char *transport; /* as asked for; NULL: left to the library */
     int64_t tokens;
     int32_t element_bytes, origin;
@@ -62,6 +81,12 @@ typedef struct epx_perf_case {
     int64_t checked_rows;  /* in all passes that were checked */
     epx_perf_part_t *part; /* [ranks] */
     size_t eviction_bytes; /* of each rank */
+    /* Where there is a device that the host cannot reach: */
+    const epx_device_ops_t *device;
+    epx_perf_twin_t all_x; /* device: x of all ranks, [ranks, T_max, H] */
+    epx_event_t start;     /* of rank 0: times are counted from it */
+    int32_t units;         /* multiprocessors */
+    epx_perf_beside_t beside;
     _Alignas(64) atomic_llong arrived;
 } epx_perf_case_t;
 
@@ -73,12 +98,13 @@ typedef struct epx_perf_player {
     epx_group_h group;
     epx_plan_h plan;
     epx_group_info_t info;
+    epx_perf_side_t side;
     int64_t meetings;
 } epx_perf_player_t;
 
-/* Runs the case; EPX_EXIT_OK, or the code after a message. */
+/* Runs the case; EPX_EXIT_OK, or the code after a message. sm_budget 0: as the settings say. */
 int epx_perf_case_run(epx_perf_case_t *shared, const epx_perf_settings_t *settings, const char *transport,
-                      int64_t tokens);
+                      int64_t tokens, int32_t sm_budget);
 void epx_perf_case_free(epx_perf_case_t *shared);
 
 /* All ranks arrive before one leaves, and then leave close together. 0 or an exit code. */
@@ -89,8 +115,14 @@ int epx_perf_meet(epx_perf_player_t *player);
 int epx_perf_checked_pass(epx_perf_player_t *player, int compare);
 
 /* timing.c: lists the rows to copy (after a checked pass), then the timed passes. */
-void epx_perf_list_copies(epx_perf_player_t *player);
+int epx_perf_list_copies(epx_perf_player_t *player);
 int epx_perf_timed_passes(epx_perf_player_t *player);
+
+/* beside.c: passes beside a large matrix product; fills shared->beside. */
+int epx_perf_run_beside(epx_perf_player_t *player);
+
+/* timing.c: one call of the library for a wave, in the order of the stream. */
+int epx_perf_call(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave);
 
 /* Routes the plan with this rank's ids. */
 int epx_perf_route(epx_perf_player_t *player);

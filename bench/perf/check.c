@@ -12,6 +12,13 @@
 #include "bench/perf/rows.h"
 #include "tools/common/program.h"
 
+/* A batch as the host can look at it. */
+typedef struct view {
+    const void *rows;
+    const int32_t *row_index;
+    const epx_origin_t *origin;
+} view_t;
+
 /* Work memory of one rank's pass. */
 typedef struct checker {
     epx_perf_player_t *player;
@@ -20,6 +27,8 @@ typedef struct checker {
     void *row;              /* [H] expected */
     int8_t *small, *other;  /* [H] */
     int32_t *sum;           /* [H] in halves */
+    uint32_t *bits;         /* of every sum in halves from -sum_most on */
+    int32_t sum_most;
 } checker_t;
 
 static void fill(void *memory, int64_t rows, int64_t row_bytes)
@@ -28,9 +37,56 @@ static void fill(void *memory, int64_t rows, int64_t row_bytes)
         memset(memory, 0xff, (size_t)(rows * row_bytes)); /* NaN in every row type */
 }
 
-static void *row_at(const checker_t *c, void *rows, int64_t row)
+/* The same on the device too. */
+static int fill_twin(const checker_t *c, const epx_perf_twin_t *twin)
 {
-    return (char *)rows + row * c->player->shared->row_bytes;
+    if (twin->host != NULL)
+        memset(twin->host, 0xff, twin->bytes);
+    return epx_perf_up(c->player->self, &c->player->side, twin);
+}
+
+static void *row_at(const checker_t *c, const void *rows, int64_t row)
+{
+    return (char *)(uintptr_t)rows + row * c->player->shared->row_bytes;
+}
+
+/* One behind the last row of the batch's counts. */
+static int64_t batch_end(const checker_t *c)
+{
+    int64_t end = 0;
+    for (int32_t e = 0; e < c->player->info.local_experts; e++)
+        end = c->count[e] > 0 && c->start[e] + c->count[e] > end ? c->start[e] + c->count[e] : end;
+    return end;
+}
+
+/* Brings what has arrived to where the host can look at it; the counts are known. */
+static int look_at(const checker_t *c, const epx_batch_t *batch, view_t *view)
+{
+    epx_perf_part_t *mine = c->player->mine;
+    epx_rank_t *self = c->player->self;
+    const epx_perf_side_t *side = &c->player->side;
+    *view = (view_t){batch->rows, batch->row_index, batch->origin};
+    if (side->device == NULL)
+        return EPX_EXIT_OK;
+    int64_t end = batch_end(c), rows = end;
+    int rc = EPX_EXIT_OK;
+    *view = (view_t){mine->got, batch->row_index ? mine->got_index : NULL,
+                     batch->origin ? mine->got_origin : NULL};
+    if (batch->row_index != NULL)
+        rc = epx_perf_fetch(self, side, mine->got_index, batch->row_index,
+                            (size_t)end * sizeof *mine->got_index);
+    for (int32_t e = 0; batch->row_index != NULL && e < c->player->info.local_experts; e++)
+        for (int64_t g = c->start[e]; g < c->start[e] + c->count[e]; g++)
+            rows = mine->got_index[g] + (int64_t)1 > rows ? mine->got_index[g] + (int64_t)1 : rows;
+    if (rows > c->player->shared->rows_max)
+        return epx_rank_fail(self, EPX_EXIT_FAILED, "a batch says that it has %lld rows, and may have %lld",
+                             (long long)rows, (long long)c->player->shared->rows_max);
+    if (rc == EPX_EXIT_OK && batch->origin != NULL)
+        rc = epx_perf_fetch(self, side, mine->got_origin, batch->origin,
+                            (size_t)end * sizeof *mine->got_origin);
+    return rc == EPX_EXIT_OK ? epx_perf_fetch(self, side, mine->got, batch->rows,
+                                              (size_t)(rows * c->player->shared->row_bytes))
+                             : rc;
 }
 
 /* The k with which (rank, token) asked for the expert; -1 if it did not. */
@@ -45,7 +101,7 @@ static int32_t find_k(const checker_t *c, int32_t rank, int64_t token, int32_t e
 }
 
 /* Whose row this is, by the batch's own word or by the payload. 0, or an exit code after a message. */
-static int identify(checker_t *c, const epx_batch_t *batch, int32_t wave, int32_t expert, int64_t g,
+static int identify(checker_t *c, const view_t *batch, int32_t wave, int32_t expert, int64_t g,
                     epx_perf_place_t *place)
 {
     epx_perf_player_t *player = c->player;
@@ -75,18 +131,35 @@ static int identify(checker_t *c, const epx_batch_t *batch, int32_t wave, int32_
     return EPX_EXIT_OK;
 }
 
+/* For the device's own copy of the same rows. */
+static void keep_counts(const checker_t *c, int32_t wave)
+{
+    int64_t experts = c->player->info.local_experts;
+    epx_perf_part_t *mine = c->player->mine;
+    if (c->player->side.device == NULL || experts == 0)
+        return;
+    memcpy((int64_t *)mine->start.host + wave * experts, c->start, (size_t)experts * sizeof *c->start);
+    memcpy((int64_t *)mine->count.host + wave * experts, c->count, (size_t)experts * sizeof *c->count);
+}
+
 /* All rows of a batch must be asked for, new, and right in every bit. Adds them to the list of places. */
 static int take_batch(checker_t *c, const epx_batch_t *batch, int32_t wave, int64_t *places)
 {
     epx_perf_player_t *player = c->player;
     epx_perf_case_t *shared = player->shared;
     const epx_perf_settings_t *s = shared->settings;
-    int rc = epx_rank_check(player->self, epx_batch_counts(player->plan, batch, c->start, c->count, NULL),
+    view_t view = {NULL, NULL, NULL};
+    int rc = epx_rank_check(player->self,
+                            epx_batch_counts(player->plan, batch, c->start, c->count, player->side.stream),
                             "batch counts");
+    if (rc == EPX_EXIT_OK)
+        rc = look_at(c, batch, &view);
+    if (rc == EPX_EXIT_OK)
+        keep_counts(c, wave);
     for (int32_t e = 0; e < player->info.local_experts && rc == EPX_EXIT_OK; e++) {
         for (int64_t g = c->start[e]; g < c->start[e] + c->count[e]; g++) {
             epx_perf_place_t *place = &player->mine->place[(*places)++];
-            rc = identify(c, batch, wave, player->info.local_expert_ids[e], g, place);
+            rc = identify(c, &view, wave, player->info.local_expert_ids[e], g, place);
             if (rc != EPX_EXIT_OK)
                 return rc;
             if (atomic_fetch_add(&shared->part[place->rank].kept[place->token * s->top_k + place->k], 1) != 0)
@@ -97,7 +170,7 @@ static int take_batch(checker_t *c, const epx_batch_t *batch, int32_t wave, int6
                 continue;
             epx_perf_x_row(c->row, shared->config.row_type, (int32_t)s->width, (uint64_t)s->seed, place->rank,
                            place->token);
-            const void *got = row_at(c, batch->rows, batch->row_index ? batch->row_index[g] : g);
+            const void *got = row_at(c, view.rows, view.row_index ? view.row_index[g] : g);
             if (memcmp(got, c->row, (size_t)shared->row_bytes) != 0)
                 return epx_rank_fail(
                     player->self, EPX_EXIT_FAILED,
@@ -109,8 +182,9 @@ static int take_batch(checker_t *c, const epx_batch_t *batch, int32_t wave, int6
 }
 
 /* Rows that the expert would have computed, in this wave's places: integers that depend on whose each is. */
-static void fill_rows(checker_t *c, void *rows, int32_t wave, epx_perf_tensor_t tensor)
+static int fill_rows(checker_t *c, const epx_perf_twin_t *twin, int32_t wave, epx_perf_tensor_t tensor)
 {
+    void *rows = twin->host;
     const epx_perf_case_t *shared = c->player->shared;
     const epx_perf_settings_t *s = shared->settings;
     int32_t width = (int32_t)s->width, range = epx_perf_range((int32_t)s->top_k);
@@ -120,6 +194,7 @@ static void fill_rows(checker_t *c, void *rows, int32_t wave, epx_perf_tensor_t 
         epx_perf_small(c->small, width, range, tensor, (uint64_t)s->seed, p->rank, p->token, p->k);
         epx_perf_small_row(row_at(c, rows, p->row), shared->config.row_type, width, c->small);
     }
+    return epx_perf_up(c->player->self, &c->player->side, twin);
 }
 
 static int forward(checker_t *c)
@@ -127,35 +202,47 @@ static int forward(checker_t *c)
     epx_perf_player_t *player = c->player;
     epx_perf_part_t *mine = player->mine;
     int64_t places = 0;
-    fill(mine->out, mine->tokens, player->shared->row_bytes);
-    for (int32_t w = 0; w < player->shared->waves; w++) {
+    epx_stream_t stream = player->side.stream;
+    int rc = fill_twin(c, &mine->out);
+    for (int32_t w = 0; w < player->shared->waves && rc == EPX_EXIT_OK; w++) {
         epx_batch_t batch = EPX_BATCH_INIT;
-        int rc =
-            epx_rank_check(player->self, epx_dispatch(player->plan, w, mine->x, &batch, NULL), "dispatch");
+        rc = epx_rank_check(player->self, epx_dispatch(player->plan, w, mine->x.device, &batch, stream),
+                            "dispatch");
         mine->place_first[w] = places;
         if (rc == EPX_EXIT_OK)
             rc = take_batch(c, &batch, w, &places);
         if (rc != EPX_EXIT_OK)
             return rc;
         mine->place_first[w + 1] = places;
-        fill_rows(c, mine->y, w, EPX_PERF_TENSOR_Y);
-        rc = epx_rank_check(player->self, epx_combine(player->plan, w, mine->y, mine->out, NULL), "combine");
-        if (rc != EPX_EXIT_OK)
-            return rc;
+        rc = fill_rows(c, &mine->y, w, EPX_PERF_TENSOR_Y);
+        if (rc == EPX_EXIT_OK)
+            rc = epx_rank_check(player->self,
+                                epx_combine(player->plan, w, mine->y.device, mine->out.device, stream),
+                                "combine");
+        if (rc == EPX_EXIT_OK)
+            rc = epx_perf_drain(player->self, &player->side); /* y is filled anew for the next wave */
     }
-    return EPX_EXIT_OK;
+    return rc == EPX_EXIT_OK ? epx_perf_down(player->self, &player->side, &mine->out) : rc;
 }
 
 /* dy = weight * dout, exact because weights are halves and wholes. */
-static int compare_dy(checker_t *c, const epx_batch_t *dy, int32_t wave)
+static int compare_dy(checker_t *c, const epx_batch_t *batch, int32_t wave)
 {
     epx_perf_player_t *player = c->player;
     const epx_perf_case_t *shared = player->shared;
     const epx_perf_settings_t *s = shared->settings;
     epx_type_t type = shared->config.row_type;
+    view_t dy = {NULL, NULL, NULL};
+    int rc = epx_rank_check(player->self,
+                            epx_batch_counts(player->plan, batch, c->start, c->count, player->side.stream),
+                            "batch counts");
+    if (rc == EPX_EXIT_OK)
+        rc = look_at(c, batch, &dy);
+    if (rc != EPX_EXIT_OK)
+        return rc;
     for (int64_t i = player->mine->place_first[wave]; i < player->mine->place_first[wave + 1]; i++) {
         const epx_perf_place_t *p = &player->mine->place[i];
-        const void *got = row_at(c, dy->rows, p->row);
+        const void *got = row_at(c, dy.rows, p->row);
         float weight = shared->part[p->rank].weights[p->token * s->top_k + p->k];
         epx_perf_small(c->small, (int32_t)s->width, EPX_PERF_DOUT_MAX, EPX_PERF_TENSOR_DOUT,
                        (uint64_t)s->seed, p->rank, p->token, 0);
@@ -176,28 +263,35 @@ static int backward(checker_t *c)
 {
     epx_perf_player_t *player = c->player;
     epx_perf_part_t *mine = player->mine;
-    int64_t columns = player->shared->settings->top_k;
-    fill(mine->dx, mine->tokens, player->shared->row_bytes);
-    fill(mine->dweight, mine->tokens * columns, (int64_t)sizeof(float));
-    for (int32_t w = 0; w < player->shared->waves; w++) {
+    epx_stream_t stream = player->side.stream;
+    int rc = fill_twin(c, &mine->dx);
+    if (rc == EPX_EXIT_OK)
+        rc = fill_twin(c, &mine->dweight);
+    for (int32_t w = 0; w < player->shared->waves && rc == EPX_EXIT_OK; w++) {
         epx_batch_t dy = EPX_BATCH_INIT;
-        fill_rows(c, mine->y, w, EPX_PERF_TENSOR_Y);
-        int rc = epx_rank_check(player->self,
-                                epx_combine_backward(player->plan, w, mine->dout, mine->y, &dy, NULL),
-                                "combine_backward");
+        rc = fill_rows(c, &mine->y, w, EPX_PERF_TENSOR_Y);
+        if (rc == EPX_EXIT_OK)
+            rc = epx_rank_check(
+                player->self,
+                epx_combine_backward(player->plan, w, mine->dout.device, mine->y.device, &dy, stream),
+                "combine_backward");
         if (rc == EPX_EXIT_OK && c->compare)
             rc = compare_dy(c, &dy, w);
-        if (rc != EPX_EXIT_OK)
-            return rc;
-        fill_rows(c, mine->dx_rows, w, EPX_PERF_TENSOR_DX_ROWS);
-        rc = epx_rank_check(
-            player->self,
-            epx_dispatch_backward(player->plan, w, mine->dx_rows, mine->dx, mine->dweight, NULL),
-            "dispatch_backward");
-        if (rc != EPX_EXIT_OK)
-            return rc;
+        if (rc == EPX_EXIT_OK)
+            rc = epx_perf_drain(player->self, &player->side); /* y is filled anew for the next wave */
+        if (rc == EPX_EXIT_OK)
+            rc = fill_rows(c, &mine->dx_rows, w, EPX_PERF_TENSOR_DX_ROWS);
+        if (rc == EPX_EXIT_OK)
+            rc = epx_rank_check(player->self,
+                                epx_dispatch_backward(player->plan, w, mine->dx_rows.device, mine->dx.device,
+                                                      mine->dweight.device, stream),
+                                "dispatch_backward");
+        if (rc == EPX_EXIT_OK)
+            rc = epx_perf_drain(player->self, &player->side);
     }
-    return EPX_EXIT_OK;
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_down(player->self, &player->side, &mine->dx);
+    return rc == EPX_EXIT_OK ? epx_perf_down(player->self, &player->side, &mine->dweight) : rc;
 }
 
 /* out[t] or dx[t]: the sum over what was kept, each times its weight. */
@@ -218,13 +312,16 @@ static int compare_sums(checker_t *c, const char *what, void *rows, epx_perf_ten
             for (int32_t h = 0; h < width; h++)
                 c->sum[h] += halves * c->small[h];
         }
+        const void *row = row_at(c, rows, t);
         for (int32_t h = 0; h < width; h++) {
-            double wanted = epx_perf_decode(type, epx_perf_encode(type, 0.5 * c->sum[h]));
-            double seen = epx_perf_decode(type, epx_perf_get(row_at(c, rows, t), type, h));
-            if (!(seen == wanted))
+            uint32_t wanted = c->bits[c->sum[h] + c->sum_most], seen = epx_perf_get(row, type, h);
+            if (seen == wanted)
+                continue;
+            double seen_value = epx_perf_decode(type, seen), wanted_value = epx_perf_decode(type, wanted);
+            if (!(seen_value == wanted_value)) /* a zero may have either sign */
                 return epx_rank_fail(player->self, EPX_EXIT_FAILED,
-                                     "%s: token %lld, element %d is %g, not %g", what, (long long)t, h, seen,
-                                     wanted);
+                                     "%s: token %lld, element %d is %g, not %g", what, (long long)t, h,
+                                     seen_value, wanted_value);
         }
     }
     return EPX_EXIT_OK;
@@ -236,6 +333,7 @@ static int compare_dweight(checker_t *c)
     epx_perf_player_t *player = c->player;
     const epx_perf_settings_t *s = player->shared->settings;
     int32_t width = (int32_t)s->width, columns = (int32_t)s->top_k, range = epx_perf_range(columns);
+    const float *dweight = player->mine->dweight.host;
     for (int64_t a = 0; a < player->mine->tokens * columns; a++) {
         int64_t t = a / columns, dot = 0;
         int32_t k = (int32_t)(a % columns), rank = player->self->rank;
@@ -246,10 +344,10 @@ static int compare_dweight(checker_t *c)
             for (int32_t h = 0; h < width; h++)
                 dot += c->small[h] * c->other[h];
         }
-        if (!(player->mine->dweight[a] == (float)dot))
+        if (!(dweight[a] == (float)dot))
             return epx_rank_fail(player->self, EPX_EXIT_FAILED,
                                  "dispatch_backward: dweight of token %lld, k %d is %g, not %lld",
-                                 (long long)t, k, (double)player->mine->dweight[a], (long long)dot);
+                                 (long long)t, k, (double)dweight[a], (long long)dot);
     }
     return EPX_EXIT_OK;
 }
@@ -283,9 +381,9 @@ static int compare_all(checker_t *c)
     epx_perf_part_t *mine = c->player->mine;
     int rc = c->player->self->rank == 0 ? compare_counts(c) : EPX_EXIT_OK;
     if (rc == EPX_EXIT_OK)
-        rc = compare_sums(c, "combine: out", mine->out, EPX_PERF_TENSOR_Y, 1);
+        rc = compare_sums(c, "combine: out", mine->out.host, EPX_PERF_TENSOR_Y, 1);
     if (rc == EPX_EXIT_OK && c->player->shared->settings->backward)
-        rc = compare_sums(c, "dispatch_backward: dx", mine->dx, EPX_PERF_TENSOR_DX_ROWS, 0);
+        rc = compare_sums(c, "dispatch_backward: dx", mine->dx.host, EPX_PERF_TENSOR_DX_ROWS, 0);
     if (rc == EPX_EXIT_OK && c->player->shared->settings->backward)
         rc = compare_dweight(c);
     return rc;
@@ -306,7 +404,8 @@ static int run_pass(checker_t *c)
         rc = backward(c);
     mine->stats = (epx_plan_stats_t)EPX_PLAN_STATS_INIT;
     if (rc == EPX_EXIT_OK)
-        rc = epx_rank_check(player->self, epx_plan_stats(player->plan, &mine->stats, NULL), "plan stats");
+        rc = epx_rank_check(player->self, epx_plan_stats(player->plan, &mine->stats, player->side.stream),
+                            "plan stats");
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_meet(player);
     if (rc == EPX_EXIT_OK && c->compare)
@@ -324,8 +423,13 @@ int epx_perf_checked_pass(epx_perf_player_t *player, int compare)
     c.small = epx_tool_alloc(width, 1);
     c.other = epx_tool_alloc(width, 1);
     c.sum = epx_tool_alloc(width, sizeof *c.sum);
+    int32_t columns = (int32_t)player->shared->settings->top_k;
+    c.sum_most = 2 * columns * epx_perf_range(columns);
+    c.bits = epx_tool_alloc((size_t)(2 * c.sum_most + 1), sizeof *c.bits);
+    for (int32_t i = -c.sum_most; i <= c.sum_most; i++)
+        c.bits[i + c.sum_most] = epx_perf_encode(player->shared->config.row_type, 0.5 * i);
     int rc = run_pass(&c);
-    void *all[] = {c.start, c.count, c.row, c.small, c.other, c.sum};
+    void *all[] = {c.start, c.count, c.row, c.small, c.other, c.sum, c.bits};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     return rc;

@@ -8,10 +8,10 @@
 #include "tools/common/program.h"
 
 static int run_case(const epx_perf_settings_t *settings, const char *transport, int64_t tokens,
-                    epx_json_t *json)
+                    int32_t sm_budget, epx_json_t *json)
 {
     epx_perf_case_t *shared = epx_tool_alloc(1, sizeof *shared);
-    int rc = epx_perf_case_run(shared, settings, transport, tokens);
+    int rc = epx_perf_case_run(shared, settings, transport, tokens, sm_budget);
     if (rc == EPX_EXIT_OK)
         epx_perf_report_case(shared, json);
     epx_perf_case_free(shared);
@@ -25,8 +25,9 @@ static int run_cases(const epx_perf_settings_t *settings, epx_json_t *json)
     int worst = EPX_EXIT_OK;
     epx_perf_report_begin(settings, json);
     for (int32_t t = 0; t < settings->transport_count; t++) {
-        for (int32_t i = 0; i < settings->size_count; i++) {
-            int rc = run_case(settings, settings->transport[t], settings->size[i], json);
+        for (int32_t i = 0; i < settings->size_count * settings->budget_count; i++) {
+            int rc = run_case(settings, settings->transport[t], settings->size[i / settings->budget_count],
+                              settings->budget[i % settings->budget_count], json);
             worst = rc > worst ? rc : worst;
         }
     }

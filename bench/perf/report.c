@@ -36,6 +36,12 @@ static spread_t spread_of(double *values, size_t count)
                       .p99 = epx_quantile(values, count, 0.99)};
 }
 
+/* What the operation is called where this case ran. */
+static const char *name_of(const epx_perf_case_t *shared, int op)
+{
+    return op == EPX_PERF_COPY && shared->device != NULL ? "row_copy" : epx_perf_op_name((epx_perf_op_t)op);
+}
+
 static int32_t waves_of(const epx_perf_case_t *shared, int op)
 {
     return op == EPX_PERF_ROUTE ? 1 : shared->waves;
@@ -84,13 +90,35 @@ static spread_t spread_of_op(const epx_perf_case_t *shared, int op)
     return spread;
 }
 
-/* Median of memcpy's time over the operation's, pass by pass, so that a busy machine disturbs both. */
-static double share_of_copy(const epx_perf_case_t *shared, int op)
+/* Median of the host's time in the calls, of the slowest rank, all waves. */
+static double host_seconds(const epx_perf_case_t *shared, int op)
 {
     const epx_perf_settings_t *s = shared->settings;
     double *values = epx_tool_alloc((size_t)s->iterations, sizeof *values);
-    for (int64_t i = 0; i < s->iterations; i++)
-        values[i] = together(shared, EPX_PERF_COPY, i) / together(shared, op, i);
+    for (int64_t i = 0; i < s->iterations; i++) {
+        int64_t slowest = 0;
+        for (int32_t r = 0; r < s->ranks; r++) {
+            int64_t sum = 0;
+            for (int32_t w = 0; w < waves_of(shared, op); w++)
+                sum += shared->part[r].called[(i * EPX_PERF_OPS + op) * shared->waves + w];
+            slowest = sum > slowest ? sum : slowest;
+        }
+        values[i] = (double)slowest * 1e-9;
+    }
+    double median = spread_of(values, (size_t)s->iterations).median;
+    free(values);
+    return median;
+}
+
+/* Median of a copy's time over the operation's, pass by pass, so that a busy machine disturbs both. */
+static double share_of(const epx_perf_case_t *shared, int copy, int op)
+{
+    const epx_perf_settings_t *s = shared->settings;
+    double *values = epx_tool_alloc((size_t)s->iterations, sizeof *values);
+    for (int64_t i = 0; i < s->iterations; i++) {
+        double time = together(shared, op, i);
+        values[i] = op == copy || time <= 0 ? 1 : together(shared, copy, i) / time;
+    }
     double share = spread_of(values, (size_t)s->iterations).median;
     free(values);
     return share;
@@ -123,10 +151,22 @@ static int64_t remote_bytes_of(const epx_perf_case_t *shared, int op)
 
 static int moves_rows(int op) { return op != EPX_PERF_ROUTE; }
 
-/* memcpy stands beside the operations that it is compared with. */
-static int is_shown(const epx_perf_settings_t *s, int op)
+/* The machine's own copies, which operations are compared with. */
+static int is_copy(int op) { return op == EPX_PERF_COPY || op == EPX_PERF_DEVICE_COPY; }
+
+static int is_shown(const epx_perf_case_t *shared, int op)
 {
-    return op == EPX_PERF_COPY ? !s->latency : s->shown[op];
+    if (is_copy(op))
+        return !shared->settings->latency && (op == EPX_PERF_COPY || shared->device != NULL);
+    return shared->settings->shown[op];
+}
+
+/* Payload of the operation that went to other ranks. */
+static int64_t remote_payload(const epx_perf_case_t *shared, const counts_t *counts, int op)
+{
+    return op == EPX_PERF_COPY          ? counts->remote_rows * shared->row_bytes
+           : op == EPX_PERF_DEVICE_COPY ? 0
+                                        : remote_bytes_of(shared, op);
 }
 
 /* ---- tables ---- */
@@ -139,26 +179,26 @@ static void throughput_row(epx_table_t *table, const epx_perf_case_t *shared, co
 {
     char text[4][32];
     spread_t t = spread_of_op(shared, op);
-    epx_table_cell(table, "%s", epx_perf_op_name((epx_perf_op_t)op));
+    epx_table_cell(table, "%s", name_of(shared, op));
     epx_table_cell(table, "%s", seconds(text[0], t.median));
     epx_table_cell(table, "%s", seconds(text[1], t.min));
     epx_table_cell(table, "%s", seconds(text[2], t.max));
+    if (shared->device != NULL)
+        epx_table_cell(table, "%s", seconds(text[3], host_seconds(shared, op)));
     if (!moves_rows(op)) {
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < 5 + (shared->device != NULL); i++)
             epx_table_cell(table, "-");
         return;
     }
     double payload = (double)(counts->kept * shared->row_bytes);
-    double remote =
-        (double)(op == EPX_PERF_COPY ? counts->remote_rows * shared->row_bytes : remote_bytes_of(shared, op));
+    double remote = (double)remote_payload(shared, counts, op);
     epx_table_cell(table, "%s", epx_text_of_bytes(text[0], sizeof text[0], payload));
     epx_table_cell(table, "%s", epx_text_of_bytes(text[1], sizeof text[1], remote));
     epx_table_cell(table, "%.2f", per_second(payload, t.median));
     epx_table_cell(table, "%.2f", per_second(remote, t.median));
-    if (op == EPX_PERF_COPY)
-        epx_table_cell(table, "1");
-    else
-        epx_table_cell(table, "%.2f", share_of_copy(shared, op));
+    epx_table_cell(table, "%.2f", share_of(shared, EPX_PERF_COPY, op));
+    if (shared->device != NULL)
+        epx_table_cell(table, "%.2f", share_of(shared, EPX_PERF_DEVICE_COPY, op));
 }
 
 static void print_throughput(const epx_perf_case_t *shared, const counts_t *counts)
@@ -166,9 +206,15 @@ static void print_throughput(const epx_perf_case_t *shared, const counts_t *coun
     static const epx_column_t columns[] = {{"operation", 0}, {"median", 1},      {"min", 1},
                                            {"max", 1},       {"payload", 1},     {"remote", 1},
                                            {"GB/s", 1},      {"remote GB/s", 1}, {"of memcpy", 1}};
-    epx_table_t *table = epx_table_new(columns, sizeof columns / sizeof *columns);
+    static const epx_column_t on_device[] = {{"operation", 0},   {"median", 1},        {"min", 1},
+                                             {"max", 1},         {"host", 1},          {"payload", 1},
+                                             {"remote", 1},      {"GB/s", 1},          {"remote GB/s", 1},
+                                             {"of row_copy", 1}, {"of device_copy", 1}};
+    epx_table_t *table = shared->device != NULL
+                             ? epx_table_new(on_device, sizeof on_device / sizeof *on_device)
+                             : epx_table_new(columns, sizeof columns / sizeof *columns);
     for (int op = 0; op < EPX_PERF_OPS; op++)
-        if (is_shown(shared->settings, op))
+        if (is_shown(shared, op))
             throughput_row(table, shared, counts, op);
     epx_table_print(table, stdout, 2);
     epx_table_free(table);
@@ -176,18 +222,20 @@ static void print_throughput(const epx_perf_case_t *shared, const counts_t *coun
 
 static void print_latency(const epx_perf_case_t *shared)
 {
-    static const epx_column_t columns[] = {{"operation", 0}, {"median", 1}, {"p90", 1},
-                                           {"p99", 1},       {"min", 1},    {"max", 1}};
-    epx_table_t *table = epx_table_new(columns, sizeof columns / sizeof *columns);
+    static const epx_column_t columns[] = {{"operation", 0}, {"median", 1}, {"p90", 1}, {"p99", 1},
+                                           {"min", 1},       {"max", 1},    {"host", 1}};
+    epx_table_t *table = epx_table_new(columns, sizeof columns / sizeof *columns - (shared->device == NULL));
     for (int op = 0; op < EPX_PERF_OPS; op++) {
         char text[32];
-        if (!is_shown(shared->settings, op))
+        if (!is_shown(shared, op))
             continue;
         spread_t t = spread_of_op(shared, op);
         const double cells[] = {t.median, t.p90, t.p99, t.min, t.max};
-        epx_table_cell(table, "%s", epx_perf_op_name((epx_perf_op_t)op));
+        epx_table_cell(table, "%s", name_of(shared, op));
         for (int i = 0; i < 5; i++)
             epx_table_cell(table, "%s", seconds(text, cells[i]));
+        if (shared->device != NULL)
+            epx_table_cell(table, "%s", seconds(text, host_seconds(shared, op)));
     }
     epx_table_print(table, stdout, 2);
     epx_table_free(table);
@@ -198,13 +246,36 @@ static double percent(int64_t part, int64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
+static double percent_more(double with, double alone) { return alone > 0 ? 100 * (with / alone - 1) : 0; }
+
+static void print_beside(const epx_perf_case_t *shared)
+{
+    const epx_perf_beside_t *b = &shared->beside;
+    char text[4][32];
+    if (b->why_not[0] != '\0')
+        printf("  beside a matrix product: left out, %s\n", b->why_not);
+    if (b->what[0] == '\0')
+        return;
+    printf("  %s: %s alone (%.0f TFLOP/s), %s beside passes: %.1f%% more, with %.1f%% of the multiprocessors "
+           "for rows\n  a pass: %s alone, %s beside products\n",
+           b->what, seconds(text[0], b->alone_s), b->flops / b->alone_s * 1e-12, seconds(text[1], b->with_s),
+           percent_more(b->with_s, b->alone_s),
+           100.0 * (shared->sm_budget > 0 ? shared->sm_budget : shared->units) / (shared->units + 1e-9),
+           seconds(text[2], b->exchange_alone_s), seconds(text[3], b->exchange_with_s));
+    if (b->told_s > 0)
+        printf("  the product told to use the other multiprocessors: %s, %.1f%% more than alone\n",
+               seconds(text[0], b->told_s), percent_more(b->told_s, b->alone_s));
+}
+
 static void print_case(const epx_perf_case_t *shared, const counts_t *counts)
 {
-    char memory[32], wire[32] = "";
+    char memory[32], wire[32] = "", budget[48] = "";
+    if (shared->sm_budget > 0)
+        snprintf(budget, sizeof budget, ", %d multiprocessors", shared->sm_budget);
     if (shared->wire == EPX_WIRE_RANK || shared->wire == EPX_WIRE_ASSIGNMENT)
         snprintf(wire, sizeof wire, ", %s wire", wire_name(shared->wire));
-    printf("%s, %lld tokens: %s fabric, %s device, %d wave%s%s; %s per rank\n", shared->transport_name,
-           (long long)shared->tokens, shared->fabric_name, shared->device_name, shared->waves,
+    printf("%s, %lld tokens: %s fabric, %s device%s, %d wave%s%s; %s per rank\n", shared->transport_name,
+           (long long)shared->tokens, shared->fabric_name, shared->device_name, budget, shared->waves,
            shared->waves == 1 ? "" : "s", wire,
            epx_text_of_bytes(memory, sizeof memory, (double)shared->memory.total_bytes));
     printf("  %lld assignments: %.3f%% kept, %.3f%% dropped by senders, %.3f%% by receivers; %s\n",
@@ -215,6 +286,7 @@ static void print_case(const epx_perf_case_t *shared, const counts_t *counts)
         print_latency(shared);
     else
         print_throughput(shared, counts);
+    print_beside(shared);
     putchar('\n');
     fflush(stdout);
 }
@@ -239,20 +311,40 @@ static void json_op(epx_json_t *json, const epx_perf_case_t *shared, const count
     spread_t t = spread_of_op(shared, op);
     double payload = (double)(counts->kept * shared->row_bytes);
     epx_json_object(json, NULL);
-    epx_json_text(json, "op", epx_perf_op_name((epx_perf_op_t)op));
+    epx_json_text(json, "op", name_of(shared, op));
     json_spread(json, "seconds", &t, shared->settings->latency);
     if (moves_rows(op)) {
-        int64_t remote =
-            op == EPX_PERF_COPY ? counts->remote_rows * shared->row_bytes : remote_bytes_of(shared, op);
+        int64_t remote = remote_payload(shared, counts, op);
         epx_json_int(json, "rows", counts->kept);
         epx_json_int(json, "payload_bytes", counts->kept * shared->row_bytes);
         epx_json_int(json, "remote_bytes", remote);
         if (!shared->settings->latency) {
             epx_json_real(json, "payload_bytes_per_s", payload / t.median);
             epx_json_real(json, "remote_bytes_per_s", (double)remote / t.median);
-            epx_json_real(json, "share_of_memcpy", op == EPX_PERF_COPY ? 1 : share_of_copy(shared, op));
+            epx_json_real(json, shared->device != NULL ? "share_of_row_copy" : "share_of_memcpy",
+                          share_of(shared, EPX_PERF_COPY, op));
+            if (shared->device != NULL)
+                epx_json_real(json, "share_of_device_copy", share_of(shared, EPX_PERF_DEVICE_COPY, op));
         }
     }
+    if (shared->device != NULL)
+        epx_json_real(json, "host_seconds", host_seconds(shared, op));
+    epx_json_close(json);
+}
+
+static void json_beside(epx_json_t *json, const epx_perf_case_t *shared)
+{
+    const epx_perf_beside_t *b = &shared->beside;
+    if (b->what[0] == '\0')
+        return;
+    epx_json_object(json, "beside");
+    epx_json_text(json, "what", b->what);
+    epx_json_real(json, "alone_s", b->alone_s);
+    epx_json_real(json, "with_s", b->with_s);
+    epx_json_real(json, "told_s", b->told_s);
+    epx_json_real(json, "flops", b->flops);
+    epx_json_real(json, "pass_alone_s", b->exchange_alone_s);
+    epx_json_real(json, "pass_with_s", b->exchange_with_s);
     epx_json_close(json);
 }
 
@@ -263,6 +355,7 @@ static void json_case(epx_json_t *json, const epx_perf_case_t *shared, const cou
     epx_json_text(json, "fabric", shared->fabric_name);
     epx_json_text(json, "device", shared->device_name);
     epx_json_text(json, "wire", wire_name(shared->wire));
+    epx_json_int(json, "sm_budget", shared->sm_budget);
     epx_json_int(json, "waves", shared->waves);
     epx_json_int(json, "tokens", shared->tokens);
     epx_json_int(json, "batch_rows_max", shared->rows_max);
@@ -276,9 +369,10 @@ static void json_case(epx_json_t *json, const epx_perf_case_t *shared, const cou
     epx_json_bool(json, "checked", shared->settings->check);
     epx_json_array(json, "operations");
     for (int op = 0; op < EPX_PERF_OPS; op++)
-        if (is_shown(shared->settings, op))
+        if (is_shown(shared, op))
             json_op(json, shared, counts, op);
     epx_json_close(json);
+    json_beside(json, shared);
     epx_json_close(json);
 }
 

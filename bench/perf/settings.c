@@ -10,7 +10,7 @@
 #include "tools/common/program.h"
 
 static const char *const op_names[EPX_PERF_OPS] = {
-    "memcpy", "route", "dispatch", "combine", "combine_backward", "dispatch_backward"};
+    "memcpy", "device_copy", "route", "dispatch", "combine", "combine_backward", "dispatch_backward"};
 const char *const epx_perf_row_types[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const accepts[] = {"default", "prefix", "waterfill", "fair", NULL};
 static const char *const overflows[] = {"default", "drop", "spill", "extra_wave", NULL};
@@ -100,6 +100,30 @@ static int set_sizes(void *target, const char *value, char *problem, size_t prob
     return 0;
 }
 
+/* "a,b,c": multiprocessors; 0 stands for all of them. */
+static int set_budgets(void *target, const char *value, char *problem, size_t problem_bytes)
+{
+    epx_perf_settings_t *settings = target;
+    char text[256];
+    const char *part[EPX_PERF_BUDGETS_MAX];
+    snprintf(text, sizeof text, "%s", value);
+    int32_t count = cut(text, part, EPX_PERF_BUDGETS_MAX);
+    for (int32_t i = 0; i < count; i++) {
+        int64_t units = -1;
+        if (epx_read_int(part[i], &units) != 0 || units < 0 || units > 65536)
+            count = -1;
+        else
+            settings->budget[i] = (int32_t)units;
+    }
+    settings->budgets = value;
+    settings->budget_count = count;
+    if (count > 0)
+        return 0;
+    snprintf(problem, problem_bytes,
+             "'%s' is no list of budgets: write numbers of multiprocessors between commas, 0 for all", value);
+    return -1;
+}
+
 static int set_skew(void *target, const char *value, char *problem, size_t problem_bytes)
 {
     epx_perf_settings_t *settings = target;
@@ -146,6 +170,10 @@ static const char notes[] =
     "other ranks. 'of memcpy' is the time in which as many threads copy the same rows one by\n"
     "one in the same order, measured in turn with the operation, over the operation's time.\n"
     "\n"
+    "On a GPU times are those of events in the ranks' streams, and what is beside an operation is\n"
+    "row_copy, the same rows fetched one by one by a kernel, and device_copy, as many bytes in one\n"
+    "piece by the device's own copy. Ranks are threads that share the GPU.\n"
+    "\n"
     "examples:\n"
     "  epx-perf --transport all --op all\n"
     "  epx-perf --transport ragged --wire assignment --sizes 128:16K:2 --json\n"
@@ -154,6 +182,8 @@ static const char notes[] =
     "  epx-perf --accept-rules\n"
     "  epx-perf --routing file:recorded.epxr --transport all\n"
     "  epx-perf --calibrate machine.json\n"
+    "  epx-perf --device cuda --transport ragged --tokens 8192 --width 7168 --experts 256\n"
+    "  epx-perf --device cuda --width 7168 --sm-budget 8,16,24,32,64,0 --beside\n"
     "\n"
     "exit code: 0 measured (and checked), 1 a check or a call failed, 2 bad usage";
 
@@ -207,7 +237,12 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
         epx_option_choice(0, "overflow", "RULE", "drop or extra_wave (pooled_wave)", &s->overflow, overflows),
         epx_option_choice(0, "wire", "WIRE", "auto, assignment or rank (ragged)", &s->wire, wires),
         epx_option_choice(0, "batch", "FORM", "expanded or indexed (rank wire)", &s->batch, batches),
+        epx_option_call(0, "sm-budget", "LIST",
+                        "multiprocessors that rows may use (cuda), one measurement for each; 0: all", s,
+                        set_budgets),
         epx_option_section("measuring"),
+        epx_option_flag(0, "beside", "then once more beside a large matrix product (cuda): who slows whom",
+                        &s->beside),
         epx_option_int('i', "iterations", "timed passes", &s->iterations, 1, 1e6),
         epx_option_int(0, "warmup", "passes before them", &s->warmup, 0, 1e6),
         epx_option_flag(0, "cold", "push everything out of the caches before each timed part", &s->cold),
@@ -240,6 +275,8 @@ static int check_together(epx_perf_settings_t *s)
                              "choose drop or extra_wave");
     if (s->size_count == 0)
         s->size[s->size_count++] = s->tokens;
+    if (s->budget_count == 0)
+        s->budget[s->budget_count++] = 0;
     s->backward = s->shown[EPX_PERF_COMBINE_BACKWARD] || s->shown[EPX_PERF_DISPATCH_BACKWARD];
     return EPX_GO_ON;
 }
@@ -268,6 +305,7 @@ int epx_perf_settings_read(epx_perf_settings_t *s, int argc, char **argv)
         {"EPX_OVERFLOW", "--overflow", s->overflow ? overflows[s->overflow] : NULL},
         {"EPX_WIRE", "--wire", s->wire ? wires[s->wire] : NULL},
         {"EPX_BATCH", "--batch", s->batch ? batches[s->batch] : NULL},
+        {"EPX_SM_BUDGET", "--sm-budget", s->budgets},
     };
     epx_group_config_t config = epx_perf_group_config(s, s->transport[0], s->size[s->size_count - 1]);
     return epx_check_environment(&config, given, sizeof given / sizeof *given);

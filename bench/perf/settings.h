@@ -12,7 +12,8 @@
 /* What is timed. A pass needs every dispatch and combine, asked for or not; only what was asked for is shown.
  */
 typedef enum epx_perf_op {
-    EPX_PERF_COPY = 0, /* the machine's own rate: rows copied with memcpy */
+    EPX_PERF_COPY = 0,    /* the machine's own rate: rows one by one, with memcpy or the device's gather */
+    EPX_PERF_DEVICE_COPY, /* as many bytes in one piece, by the device's own copy; none on the host */
     EPX_PERF_ROUTE,
     EPX_PERF_DISPATCH,
     EPX_PERF_COMBINE,
@@ -23,7 +24,7 @@ typedef enum epx_perf_op {
 
 const char *epx_perf_op_name(epx_perf_op_t op);
 
-enum { EPX_PERF_TRANSPORTS_MAX = 16, EPX_PERF_SIZES_MAX = 64 };
+enum { EPX_PERF_TRANSPORTS_MAX = 16, EPX_PERF_SIZES_MAX = 64, EPX_PERF_BUDGETS_MAX = 32 };
 
 typedef struct epx_perf_settings {
     int32_t json, check, cold, latency, accept_rules;
@@ -34,6 +35,10 @@ typedef struct epx_perf_settings {
     int64_t ranks, experts, top_k, width, tokens, waves, iterations, warmup, seed, threads, timeout_ms;
     int64_t size[EPX_PERF_SIZES_MAX]; /* tokens of each case */
     int32_t size_count;
+    const char *budgets;                  /* as given: a list; NULL: as the environment says */
+    int32_t budget[EPX_PERF_BUDGETS_MAX]; /* multiprocessors of each case; 0: all */
+    int32_t budget_count;
+    int32_t beside;   /* a large matrix product beside each case */
     int32_t row_type; /* index of epx_perf_row_types */
     epx_skew_t skew;
     int32_t skew_given;

@@ -7,7 +7,7 @@
 #include "tools/common/terminal.h"
 
 /* This rank's rows in the order receiver, place: what dispatch has to move, as a plain list. */
-void epx_perf_list_copies(epx_perf_player_t *player)
+static void list_sent(epx_perf_player_t *player)
 {
     const epx_perf_case_t *shared = player->shared;
     epx_perf_part_t *mine = player->mine;
@@ -26,6 +26,30 @@ void epx_perf_list_copies(epx_perf_player_t *player)
     mine->copy_first[shared->waves] = count;
 }
 
+/* For a device: where the rows that this rank has received come from. */
+static int list_received(epx_perf_player_t *player)
+{
+    const epx_perf_case_t *shared = player->shared;
+    epx_perf_part_t *mine = player->mine;
+    int32_t *from = mine->from.host;
+    for (int32_t w = 0; w < shared->waves; w++)
+        for (int64_t i = mine->place_first[w]; i < mine->place_first[w + 1]; i++)
+            from[w * shared->rows_max + mine->place[i].row] =
+                mine->place[i].rank * shared->config.tokens_max + mine->place[i].token;
+    int rc = epx_perf_up(player->self, &player->side, &mine->from);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_up(player->self, &player->side, &mine->start);
+    return rc == EPX_EXIT_OK ? epx_perf_up(player->self, &player->side, &mine->count) : rc;
+}
+
+int epx_perf_list_copies(epx_perf_player_t *player)
+{
+    if (player->side.device != NULL)
+        return list_received(player);
+    list_sent(player);
+    return EPX_EXIT_OK;
+}
+
 /* The machine's own rate: the rows of one wave, one memcpy each, into a slot of the receiver's own size. */
 static void copy_rows(epx_perf_player_t *player, int32_t wave)
 {
@@ -34,33 +58,129 @@ static void copy_rows(epx_perf_player_t *player, int32_t wave)
     int64_t bytes = shared->row_bytes, slot = (wave % shared->slots) * shared->rows_max;
     for (int64_t i = mine->copy_first[wave]; i < mine->copy_first[wave + 1]; i++) {
         const epx_perf_copy_t *copy = &mine->copy[i];
-        memcpy((char *)shared->part[copy->receiver].copies + (slot + copy->row) * bytes,
-               (const char *)mine->x + copy->token * bytes, (size_t)bytes);
+        memcpy((char *)shared->part[copy->receiver].copies.host + (slot + copy->row) * bytes,
+               (const char *)mine->x.host + copy->token * bytes, (size_t)bytes);
     }
 }
 
-static epx_status_t call(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave)
+/* The same on a device: every receiver fetches its rows, by the kernel that the library has for that. */
+static epx_status_t gather_rows(epx_perf_player_t *player, int32_t wave)
 {
-    epx_perf_part_t *mine = player->mine;
+    const epx_perf_case_t *shared = player->shared;
+    const epx_perf_part_t *mine = player->mine;
+    int64_t bytes = shared->row_bytes, experts = player->info.local_experts;
+    epx_k_gather_t args = {.rows = {.start = (const int64_t *)mine->start.device + wave * experts,
+                                    .count = (const int64_t *)mine->count.device + wave * experts,
+                                    .experts = (int32_t)experts},
+                           .index = (const int32_t *)mine->from.device + wave * shared->rows_max,
+                           .src = shared->all_x.device,
+                           .dst = (char *)mine->copies.device +
+                                  (wave % shared->slots) * shared->rows_max * bytes,
+                           .src_stride = bytes,
+                           .dst_stride = bytes,
+                           .bytes = bytes};
+    return player->side.device->kernels->gather(&args, player->side.stream);
+}
+
+/* As many bytes in one piece, by the device's own copy. */
+static epx_status_t copy_whole(epx_perf_player_t *player, int32_t wave)
+{
+    const epx_perf_part_t *mine = player->mine;
+    int64_t rows = mine->place_first[wave + 1] - mine->place_first[wave];
+    return player->side.device->copy(mine->copies.device, mine->y.device,
+                                     (size_t)(rows * player->shared->row_bytes), player->side.stream);
+}
+
+int epx_perf_call(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave)
+{
+    const epx_perf_part_t *mine = player->mine;
+    epx_stream_t stream = player->side.stream;
     epx_batch_t batch = EPX_BATCH_INIT;
+    epx_plan_h plan = player->plan;
+    epx_status_t status;
     switch (op) {
-    case EPX_PERF_DISPATCH: return epx_dispatch(player->plan, wave, mine->x, &batch, NULL);
-    case EPX_PERF_COMBINE: return epx_combine(player->plan, wave, mine->y, mine->out, NULL);
+    case EPX_PERF_COPY:
+        if (player->side.device == NULL) {
+            copy_rows(player, wave);
+            return EPX_EXIT_OK;
+        }
+        status = gather_rows(player, wave);
+        break;
+    case EPX_PERF_DEVICE_COPY: status = copy_whole(player, wave); break;
+    case EPX_PERF_ROUTE: return epx_perf_route(player);
+    case EPX_PERF_DISPATCH: status = epx_dispatch(plan, wave, mine->x.device, &batch, stream); break;
+    case EPX_PERF_COMBINE: status = epx_combine(plan, wave, mine->y.device, mine->out.device, stream); break;
     case EPX_PERF_COMBINE_BACKWARD:
-        return epx_combine_backward(player->plan, wave, mine->dout, mine->y, &batch, NULL);
-    default: return epx_dispatch_backward(player->plan, wave, mine->dx_rows, mine->dx, mine->dweight, NULL);
+        status = epx_combine_backward(plan, wave, mine->dout.device, mine->y.device, &batch, stream);
+        break;
+    default:
+        status = epx_dispatch_backward(plan, wave, mine->dx_rows.device, mine->dx.device,
+                                       mine->dweight.device, stream);
     }
+    return epx_rank_check(player->self, status, epx_perf_op_name(op));
 }
 
-static int run_op(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave)
+/* ---- clocks ------------------------------------------------------------------------------------------------------- */
+
+typedef struct stamps {
+    int64_t begun, ended, called; /* ns */
+} stamps_t;
+
+static int evict(epx_perf_player_t *player, int64_t iteration)
 {
-    if (op == EPX_PERF_COPY) {
-        copy_rows(player, wave);
+    const epx_perf_part_t *mine = player->mine;
+    if (player->side.device == NULL) {
+        memset(mine->eviction.host, (int)iteration, player->shared->eviction_bytes);
         return EPX_EXIT_OK;
     }
-    if (op == EPX_PERF_ROUTE)
-        return epx_perf_route(player);
-    return epx_rank_check(player->self, call(player, op, wave), epx_perf_op_name(op));
+    epx_status_t status = player->side.device->fill(mine->eviction.device, (int)iteration & 255,
+                                                    mine->eviction.bytes, player->side.stream);
+    return epx_rank_check(player->self, status, "pushing out the caches");
+}
+
+static int by_host(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, stamps_t *stamps)
+{
+    stamps->begun = epx_now_ns();
+    int rc = epx_perf_call(player, op, wave);
+    stamps->ended = epx_now_ns();
+    stamps->called = stamps->ended - stamps->begun;
+    return rc;
+}
+
+/* Rank 0 sets the mark that all count from, before they meet. */
+static int set_start(epx_perf_player_t *player)
+{
+    const epx_perf_side_t *side = &player->side;
+    if (side->device == NULL || player->self->rank != 0)
+        return EPX_EXIT_OK;
+    return epx_rank_check(player->self, side->device->event_record(player->shared->start, side->stream),
+                          "an event");
+}
+
+/* Between two events on the rank's own stream; together: as seen from the mark. */
+static int by_events(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, int together,
+                     stamps_t *stamps)
+{
+    epx_perf_side_t *side = &player->side;
+    const epx_device_ops_t *device = side->device;
+    double from = 0, length = 0;
+    int rc = epx_rank_check(player->self, device->event_record(side->begin, side->stream), "an event");
+    int64_t called = epx_now_ns();
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_call(player, op, wave);
+    stamps->called = epx_now_ns() - called;
+    if (rc == EPX_EXIT_OK)
+        rc = epx_rank_check(player->self, device->event_record(side->end, side->stream), "an event");
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_drain(player->self, side);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_rank_check(player->self, device->event_elapsed(side->begin, side->end, &length), "an event");
+    if (rc == EPX_EXIT_OK && together)
+        rc = epx_rank_check(player->self, device->event_elapsed(player->shared->start, side->begin, &from),
+                            "an event");
+    stamps->begun = (int64_t)(from * 1e9);
+    stamps->ended = (int64_t)((from + length) * 1e9);
+    return rc;
 }
 
 /* iteration < 0: warm-up, nothing is kept. */
@@ -68,18 +188,23 @@ static int timed(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, int6
 {
     const epx_perf_case_t *shared = player->shared;
     epx_perf_part_t *mine = player->mine;
-    if (shared->settings->cold)
-        memset(mine->eviction, (int)iteration, shared->eviction_bytes);
-    int rc = shared->settings->latency ? EPX_EXIT_OK : epx_perf_meet(player);
-    if (rc != EPX_EXIT_OK)
-        return rc;
-    int64_t begun = epx_now_ns();
-    rc = run_op(player, op, wave);
-    int64_t ended = epx_now_ns();
-    if (iteration >= 0) {
+    int together = !shared->settings->latency;
+    stamps_t stamps = {0, 0, 0};
+    int rc = shared->settings->cold ? evict(player, iteration) : EPX_EXIT_OK;
+    if (rc == EPX_EXIT_OK && together)
+        rc = set_start(player);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_drain(player->self, &player->side);
+    if (rc == EPX_EXIT_OK && together)
+        rc = epx_perf_meet(player);
+    if (rc == EPX_EXIT_OK)
+        rc = player->side.device == NULL ? by_host(player, op, wave, &stamps)
+                                         : by_events(player, op, wave, together, &stamps);
+    if (rc == EPX_EXIT_OK && iteration >= 0) {
         int64_t at = (iteration * EPX_PERF_OPS + op) * shared->waves + wave;
-        mine->begun[at] = begun;
-        mine->ended[at] = ended;
+        mine->begun[at] = stamps.begun;
+        mine->ended[at] = stamps.ended;
+        mine->called[at] = stamps.called;
     }
     return rc;
 }
@@ -91,21 +216,29 @@ static int64_t remote_bytes(epx_perf_player_t *player)
     return epx_group_info(player->group, &info) == EPX_OK ? info.exchange_bytes_remote : 0;
 }
 
+static int timed_op(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, int64_t iteration)
+{
+    int64_t before = remote_bytes(player);
+    int rc = timed(player, op, wave, iteration);
+    player->mine->remote_bytes[op] += remote_bytes(player) - before;
+    return rc;
+}
+
 static int timed_pass(epx_perf_player_t *player, int64_t iteration)
 {
-    static const epx_perf_op_t ops[2][3] = {
-        {EPX_PERF_COPY, EPX_PERF_DISPATCH, EPX_PERF_COMBINE},
-        {EPX_PERF_COPY, EPX_PERF_COMBINE_BACKWARD, EPX_PERF_DISPATCH_BACKWARD}};
-    int directions = player->shared->settings->backward ? 2 : 1;
+    static const epx_perf_op_t ops[2][2] = {{EPX_PERF_DISPATCH, EPX_PERF_COMBINE},
+                                            {EPX_PERF_COMBINE_BACKWARD, EPX_PERF_DISPATCH_BACKWARD}};
+    int directions = player->shared->settings->backward ? 2 : 1, floors = !player->shared->settings->latency;
     int rc = timed(player, EPX_PERF_ROUTE, 0, iteration);
     memset(player->mine->remote_bytes, 0, sizeof player->mine->remote_bytes);
     for (int d = 0; d < directions; d++) {
         for (int32_t w = 0; w < player->shared->waves; w++) {
-            for (int i = player->shared->settings->latency || d > 0; i < 3 && rc == EPX_EXIT_OK; i++) {
-                int64_t before = remote_bytes(player);
-                rc = timed(player, ops[d][i], w, iteration);
-                player->mine->remote_bytes[ops[d][i]] += remote_bytes(player) - before;
-            }
+            if (rc == EPX_EXIT_OK && floors && d == 0)
+                rc = timed(player, EPX_PERF_COPY, w, iteration);
+            if (rc == EPX_EXIT_OK && floors && d == 0 && player->side.device != NULL)
+                rc = timed(player, EPX_PERF_DEVICE_COPY, w, iteration);
+            for (int i = 0; i < 2 && rc == EPX_EXIT_OK; i++)
+                rc = timed_op(player, ops[d][i], w, iteration);
         }
     }
     return rc;

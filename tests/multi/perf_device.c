@@ -1,0 +1,92 @@
+/* epx-perf on a device whose memory the host must not touch: a simulated one, which faults where it does.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/perf/case.h"
+#include "bench/perf/report.h"
+#include "device/registry.h"
+#include "support/guarded.h"
+#include "support/world.h"
+#include "tools/common/program.h"
+
+TestSuite(perf_device, .init = clean_environment);
+
+enum { ARGS_MAX = 40 };
+
+/* The report of one case by these arguments, as JSON. The caller frees it. */
+static char *report_of(const char **args)
+{
+    static const char *common[] = {"epx-perf", "--device", "cuda",      "--tokens", "24",
+                                   "--width",  "20",       "--experts", "7",        "--top-k",
+                                   "3",        "-i",       "2",         "--warmup", "1"};
+    enum { COMMON = sizeof common / sizeof *common };
+    const char *all[COMMON + ARGS_MAX];
+    int count = COMMON;
+    char *text = NULL;
+    size_t bytes = 0;
+    epx_perf_settings_t settings;
+    for (int i = 0; i < COMMON; i++)
+        all[i] = common[i];
+    for (int i = 0; args[i] != NULL; i++)
+        all[count++] = args[i];
+    epx_device_stand_in("cuda", &guarded_device);
+    cr_assert_eq(epx_perf_settings_read(&settings, count, (char **)(void *)all), EPX_GO_ON);
+    FILE *file = open_memstream(&text, &bytes);
+    epx_json_t json = epx_json_begin(file, 0);
+    epx_perf_report_begin(&settings, &json);
+    for (int32_t i = 0; i < settings.budget_count; i++) {
+        epx_perf_case_t shared;
+        cr_assert_eq(epx_perf_case_run(&shared, &settings, settings.transport[0], settings.size[0],
+                                       settings.budget[i]),
+                     EPX_EXIT_OK);
+        epx_perf_report_case(&shared, &json);
+        epx_perf_case_free(&shared);
+    }
+    cr_assert_eq(epx_perf_report_end(&json), 0);
+    epx_perf_settings_free(&settings);
+    fclose(file);
+    return text;
+}
+
+static void expect_in(const char *text, const char *wanted)
+{
+    cr_expect(strstr(text, wanted) != NULL, "%s is not in %s", wanted, text);
+}
+
+Test(perf_device, every_transport_is_checked_and_timed)
+{
+    static const char *transports[] = {"pooled_wave", "ragged", "ring"};
+    for (int t = 0; t < 3; t++) {
+        char *text =
+            report_of((const char *[]){"--transport", transports[t], "--op", "all", "--ranks", "3", NULL});
+        expect_in(text, "\"device\": \"cuda\"");
+        expect_in(text, "\"checked\": true");
+        for (const char *const *op = (const char *const[]){"row_copy", "device_copy", "dispatch", "combine",
+                                                           "combine_backward", "dispatch_backward", NULL};
+             *op != NULL; op++)
+            expect_in(text, *op);
+        expect_in(text, "share_of_device_copy");
+        free(text);
+    }
+}
+
+Test(perf_device, forms_of_batches)
+{
+    free(report_of((const char *[]){"--transport", "ragged", "--wire", "rank", "--batch", "indexed", NULL}));
+    free(report_of((const char *[]){"--transport", "ragged", "--skew", "one-expert", "--cold", NULL}));
+    free(report_of((const char *[]){"--transport", "ring", "--no-check", "--ranks", "1", NULL}));
+    free(report_of((const char *[]){"--transport", "pooled_wave", "--overflow", "extra_wave", NULL}));
+}
+
+Test(perf_device, latency_and_budgets)
+{
+    char *text =
+        report_of((const char *[]){"--latency", "--sm-budget", "4,0", "--transport", "ragged", NULL});
+    expect_in(text, "\"p99\"");
+    expect_in(text, "\"sm_budget\": 4");
+    expect_in(text, "\"sm_budget\": 0");
+    free(text);
+}
