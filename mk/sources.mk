@@ -1,7 +1,7 @@
 # Which files make what. Nothing here names a single file, except main.c, the entry of each program.
 
 # What is found depends on mk/features.txt. Goals that only start other makes skip the search.
-WRAPPERS := help clean reconfigure demo check bench asan ubsan tsan lint format check-gpu sanitize-gpu uninstall
+WRAPPERS := help clean reconfigure demo check bench asan ubsan tsan lint format check-gpu uninstall
 ifneq ($(filter-out $(WRAPPERS),$(or $(MAKECMDGOALS),all)),)
 include $(BUILD)/config.mk
 endif
@@ -13,7 +13,7 @@ FEATURE_SOURCES := $(wildcard src/device/cuda kernels/cuda train/cuda train/host
 $(BUILD)/config.mk: mk/detect.sh mk/features.txt $(wildcard /var/lib/dpkg/status) $(FEATURE_SOURCES) \
 		$(CONFIG_KEY)
 	$(call say,FIND,optional libraries)
-	$(Q)CC='$(strip $(CC) $(CPPFLAGS))' FEATURES='$(FEATURES)' WITHOUT='$(WITHOUT)' CUDA_HOME='$(CUDA_HOME)' NVCC='$(NVCC)' \
+	$(Q)CC='$(CC)' FEATURES='$(FEATURES)' WITHOUT='$(WITHOUT)' CUDA_HOME='$(CUDA_HOME)' NVCC='$(NVCC)' \
 		mk/detect.sh $(BUILD)
 $(BUILD)/features.c: $(BUILD)/config.mk ;
 

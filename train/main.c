@@ -10,6 +10,7 @@
 #include "math.h"
 #include "options.h"
 #include "output_file.h"
+#include "status.h"
 #include "train.h"
 
 typedef struct job {
@@ -239,7 +240,9 @@ static int print_help(void)
     printf("epx-train [OPTION ...]: trains a small mixture-of-experts language model over several ranks\n\n"
            "  --help, --version\n");
     epx_options_help(stdout);
-    printf("\nRanks are threads of this process.\n"
+    printf("\nRanks are threads of this process, or one process each under mpirun, srun, torchrun, or "
+           "EPX_RANK,\n"
+           "EPX_WORLD_SIZE and EPX_ROOT; then rank 0 writes all files and lines.\n"
            "The exchange is set by EPX_TRANSPORT, EPX_CAPACITY_FACTOR and the other EPX_ variables (epx-info "
            "-c).\n"
            "SIGUSR1 writes the checkpoint and goes on, SIGTERM writes it and stops.\n"
@@ -249,23 +252,38 @@ static int print_help(void)
 
 static int complain(int code)
 {
+    int32_t rank = 0, size = 1;
     if (isatty(STDERR_FILENO))
         fputs("\r\033[K", stderr);
-    fprintf(stderr, "epx-train: %s\n", epx_train_error());
+    (void)epx_comm_launched(&rank, &size);
+    if (size > 1)
+        fprintf(stderr, "epx-train: rank %d: %s\n", rank, epx_train_error());
+    else
+        fprintf(stderr, "epx-train: %s\n", epx_train_error());
     return code;
+}
+
+/* That everything can be written, before anything is computed; opens the metrics. */
+static int check_outputs(job_t *job)
+{
+    const epx_train_config_t *config = job->config;
+    if ((config->checkpoint && epx_output_check("checkpoint", config->checkpoint) != EPX_TRAIN_OK) ||
+        (config->record_routing && epx_output_check("routing", config->record_routing) != EPX_TRAIN_OK))
+        return EPX_TRAIN_USAGE;
+    if (config->metrics && !(job->metrics = fopen(config->metrics, "w")))
+        return epx_train_fail(EPX_TRAIN_USAGE, "cannot write the metrics %s (%s): give another file",
+                              config->metrics, strerror(errno));
+    return EPX_TRAIN_OK;
 }
 
 static int run_job(const epx_train_config_t *config)
 {
     job_t job = {.config = config, .talk = config->json ? stderr : stdout};
-    if ((config->checkpoint && epx_output_check("checkpoint", config->checkpoint) != EPX_TRAIN_OK) ||
-        (config->record_routing && epx_output_check("routing", config->record_routing) != EPX_TRAIN_OK))
+    int32_t rank = 0;
+    if (epx_train_status(epx_comm_launched(&rank, NULL)) != EPX_TRAIN_OK)
         return complain(EPX_TRAIN_USAGE);
-    if (config->metrics && !(job.metrics = fopen(config->metrics, "w"))) {
-        epx_train_fail(EPX_TRAIN_USAGE, "cannot write the metrics %s (%s): give another file",
-                       config->metrics, strerror(errno));
+    if (rank == 0 && check_outputs(&job) != EPX_TRAIN_OK)
         return complain(EPX_TRAIN_USAGE);
-    }
     watch_signals();
     int code = epx_ranks_run(config->ep * config->replicas, run_rank, &job);
     if (job.metrics && fclose(job.metrics) != 0 && code == EPX_TRAIN_OK)

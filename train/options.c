@@ -7,6 +7,7 @@
 
 #include "fail.h"
 #include "model_fields.h"
+#include "status.h"
 
 typedef enum kind { INTEGER, NUMBER, TEXT, SET, CLEAR, CHOICE } kind_t;
 
@@ -197,9 +198,16 @@ int epx_options_preset(int argc, char **argv, epx_train_config_t *config)
     return epx_config_preset(name, config);
 }
 
-/* --ranks alone says ep; beside --ep or --replicas, as -1 where not given, it must say the same. */
+/* --ranks alone says ep; beside --ep or --replicas, as -1 where not given, it must say the same. Under a
+ * launcher its number of processes stands for --ranks where nothing else is given. */
 static int join_ranks(epx_train_config_t *config)
 {
+    int32_t launched = 1;
+    int code = epx_train_status(epx_comm_launched(NULL, &launched));
+    if (code != EPX_TRAIN_OK)
+        return code;
+    if (launched > 1 && config->ranks == 0 && config->ep < 0 && config->replicas < 0)
+        config->ranks = launched;
     int alone = config->ep < 0 && config->replicas < 0;
     config->ep = config->ep >= 0 ? config->ep : alone && config->ranks > 0 ? config->ranks : 1;
     config->replicas = config->replicas >= 0 ? config->replicas : 1;

@@ -29,8 +29,18 @@ typedef struct epx_bootstrap {
         .size_of_struct = sizeof(epx_bootstrap_t) \
     }
 
-/* This process's place in its job, by the launcher's variables; one rank alone where there is no launcher. */
+/*
+ * All processes of the job, by what the launcher says (EPX_RANK, EPX_WORLD_SIZE and EPX_ROOT, PMIx,
+ * torchrun's variables, Slurm's, Open MPI's, MPICH's); one rank alone where there is no launcher. Collective
+ * over the processes; it waits EPX_TIMEOUT_MS for them. EPX_ERR_TIMEOUT names the ranks that did not come,
+ * EPX_ERR_ARG a variable that is wrong or a rank that is there twice. Its collectives go through the process
+ * of rank 0, whose end is the comm's; a dead process is named to all others at once.
+ */
 epx_status_t epx_comm_world(epx_comm_h *comm_p);
+
+/* What the launcher says of this process, without waiting for others: rank 0 of 1 where there is none.
+ * Pointers may be NULL. EPX_ERR_ARG: a variable is wrong. */
+epx_status_t epx_comm_launched(int32_t *rank_p, int32_t *size_p);
 
 /* n comms of one process, comms[r] for the thread (or fibre) that plays rank r. Host memory only, any n >= 1.
  */

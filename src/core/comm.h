@@ -4,7 +4,25 @@
 
 #include <epx/comm.h>
 
+#include "launch/launch.h"
+
+/* How far apart the ranks of a comm are; equal on all of them. */
+typedef enum epx_reach {
+    EPX_REACH_PROCESS = 0, /* threads of one process */
+    EPX_REACH_HOST,        /* processes that can share memory */
+    EPX_REACH_NETWORK
+} epx_reach_t;
+
+epx_reach_t epx_comm_reach(epx_comm_h comm);
+
+/* Of a comm that is not there yet: what this process's launcher lets expect. */
+epx_reach_t epx_comm_expected_reach(void);
+
 /* The comm's all-gather as a way to meet; valid as long as the comm. */
 epx_bootstrap_t epx_comm_bootstrap(epx_comm_h comm);
+
+/* The job's link, to which notes go out of band; NULL: the ranks are threads, or met by the caller's own
+ * all-gather. As long as the comm. */
+epx_link_t *epx_comm_link(epx_comm_h comm);
 
 #endif

@@ -433,18 +433,4 @@ void epx_config_warn_unknown(const char *transport)
 
 /* ---- launchers -------------------------------------------------------------------------------------------------- */
 
-const char *epx_config_launched(int32_t *size_p)
-{
-    static const char *const variables[] = {"EPX_WORLD_SIZE", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
-                                            "PMIX_SIZE",      "PMI_SIZE",   "SLURM_NTASKS"};
-    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-        const char *text = getenv(variables[i]);
-        if (text == NULL)
-            continue;
-        char *end;
-        long size = strtol(text, &end, 10);
-        *size_p = end != text && *end == '\0' && size > 0 && size <= INT32_MAX ? (int32_t)size : 0;
-        return variables[i];
-    }
-    return NULL;
-}
+const char *epx_config_variable(const char *name) { return getenv(name); }

@@ -56,9 +56,8 @@ void epx_config_unknown(const char *transport, epx_unknown_fn fn, void *context)
 /* Warns once per process and variable about unknown ones. */
 void epx_config_warn_unknown(const char *transport);
 
-/* Whether a launcher started this process among others: the variable's name and *size_p (0: its value is no
- * number of processes); NULL: no. */
-const char *epx_config_launched(int32_t *size_p);
+/* A variable that is no setting: a launcher's. NULL: not set. */
+const char *epx_config_variable(const char *name);
 
 /* The candidate nearest to `word` (edit distance), NULL when none is close. */
 const char *epx_nearest(const char *word, const char *const *candidates, int32_t count);

@@ -59,6 +59,7 @@ struct epx_group {
     char name[64], transport_text[EPX_CONFIG_TEXT_BYTES], fabric_text[32], device_text[32];
     epx_allocator_t allocator;
     int32_t rank, ranks;
+    epx_reach_t reach; /* of the ranks it was opened with */
     uint64_t generation;
     int32_t is_open;
     epx_selection_t selection;

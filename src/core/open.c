@@ -127,8 +127,8 @@ static epx_status_t build_locally(epx_group_t *group)
         memcpy(tables + layout.owner_copy, config->owner, (size_t)config->experts * 4);
         config->owner = (const int32_t *)(const void *)(tables + layout.owner_copy);
     }
-    status =
-        epx_select(config, group->rank, group->ranks, tables + layout.owners, NULL, NULL, &group->selection);
+    status = epx_select_among(config, group->rank, group->ranks, group->reach, tables + layout.owners, NULL,
+                              NULL, &group->selection);
     if (status != EPX_OK)
         return status;
     const epx_sizes_t *sizes = &group->selection.sizes;
@@ -309,6 +309,7 @@ epx_status_t epx_group_open(epx_comm_h comm, const epx_group_config_t *config, e
                                         bootstrap.rank, sizeof(*group)));
     group->rank = bootstrap.rank;
     group->ranks = bootstrap.size;
+    group->reach = epx_comm_reach(comm);
     group->generation = 1;
     status = epx_group_build(group, &bootstrap, EPX_OK);
     if (status != EPX_OK) {

@@ -68,7 +68,7 @@ static epx_status_t choose_device(const epx_settings_t *settings, reasons_t *rea
                   best > 0 ? selection->device->name : "", reasons, selection->why_device);
 }
 
-static epx_status_t choose_fabric(const epx_settings_t *settings, reasons_t *reasons,
+static epx_status_t choose_fabric(const epx_settings_t *settings, epx_reach_t reach, reasons_t *reasons,
                                   epx_selection_t *selection)
 {
     int32_t best = 0;
@@ -76,7 +76,10 @@ static epx_status_t choose_fabric(const epx_settings_t *settings, reasons_t *rea
     for (int32_t i = 0; i < epx_fabric_count(); i++) {
         const epx_fabric_ops_t *fabric = epx_fabric_at(i)->ops;
         epx_judged_t judged = {.kind = "fabric", .name = epx_fabric_at(i)->name, .summary = ""};
-        if (fabric != NULL)
+        if (fabric != NULL && (fabric->caps & EPX_FABRIC_SHARED_ADDRESS) != 0 && reach != EPX_REACH_PROCESS)
+            snprintf(judged.reason, sizeof(judged.reason),
+                     "it joins threads of one process, and the ranks are in several");
+        else if (fabric != NULL)
             judged.score = fabric->probe(selection->device, judged.reason, sizeof(judged.reason));
         else
             snprintf(judged.reason, sizeof(judged.reason), "not part of this build");
@@ -178,8 +181,9 @@ static epx_status_t choose_transport(const judging_t *judging, const char *wante
                   best > 0 ? selection->transport->name : "", reasons, selection->why_transport);
 }
 
-epx_status_t epx_select(const epx_group_config_t *config, int32_t rank, int32_t ranks, void *tables,
-                        epx_judged_fn fn, void *context, epx_selection_t *selection_p)
+epx_status_t epx_select_among(const epx_group_config_t *config, int32_t rank, int32_t ranks,
+                              epx_reach_t reach, void *tables, epx_judged_fn fn, void *context,
+                              epx_selection_t *selection_p)
 {
     epx_settings_t settings;
     reasons_t reasons = {.fn = fn, .context = context};
@@ -191,7 +195,7 @@ epx_status_t epx_select(const epx_group_config_t *config, int32_t rank, int32_t 
     epx_log_set_level(settings.log_level);
     status = choose_device(&settings, &reasons, selection_p);
     if (status == EPX_OK)
-        status = choose_fabric(&settings, &reasons, selection_p);
+        status = choose_fabric(&settings, reach, &reasons, selection_p);
     if (status == EPX_OK)
         selection_p->caps =
             selection_p->fabric->caps | (selection_p->device->host_access ? EPX_FABRIC_HOST_ACCESS : 0);
@@ -203,4 +207,10 @@ epx_status_t epx_select(const epx_group_config_t *config, int32_t rank, int32_t 
         return status;
     return selection_p->transport->query(&selection_p->shape, selection_p->caps, epx_services(),
                                          &selection_p->sizes);
+}
+
+epx_status_t epx_select(const epx_group_config_t *config, int32_t rank, int32_t ranks, void *tables,
+                        epx_judged_fn fn, void *context, epx_selection_t *selection_p)
+{
+    return epx_select_among(config, rank, ranks, epx_comm_expected_reach(), tables, fn, context, selection_p);
 }

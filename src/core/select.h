@@ -3,6 +3,7 @@
 #ifndef EPX_CORE_SELECT_H
 #define EPX_CORE_SELECT_H
 
+#include "core/comm.h"
 #include "core/shape.h"
 
 enum { EPX_WHY_BYTES = 160 };
@@ -31,8 +32,13 @@ typedef void (*epx_judged_fn)(void *context, const epx_judged_t *judged);
 /*
  * Chooses. `config` has been checked by epx_shape_check, tables [epx_shape_table_bytes]. Every candidate
  * judged is told to fn (may be NULL), also when the choice fails. ARG for names that nobody knows,
- * UNSUPPORTED with everybody's reason.
+ * UNSUPPORTED with everybody's reason. reach: of the ranks, for the fabric.
  */
+epx_status_t epx_select_among(const epx_group_config_t *config, int32_t rank, int32_t ranks,
+                              epx_reach_t reach, void *tables, epx_judged_fn fn, void *context,
+                              epx_selection_t *selection_p);
+
+/* The same for ranks that are not there yet: as far apart as this process's launcher lets expect. */
 epx_status_t epx_select(const epx_group_config_t *config, int32_t rank, int32_t ranks, void *tables,
                         epx_judged_fn fn, void *context, epx_selection_t *selection_p);
 
