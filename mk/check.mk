@@ -25,7 +25,7 @@ $(BUILD)/obj/%.cu.o: %.cu $(FLAGS_KEY)
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(NVCC) -std=c++17 -O3 -lineinfo --fmad=false $(CUDA_ARCHS) -Werror all-warnings -Iinclude -Isrc -I. \
-		-Xcompiler $(CUDA_HOST_FLAGS) -MMD -c -o $@ $<
+		$(patsubst -I%,-isystem %,$(CPPFLAGS)) $(LIB_FEATURE_CFLAGS) -Xcompiler $(CUDA_HOST_FLAGS) -MMD -c -o $@ $<
 -include $(CUDA_OBJS:.o=.d)
 
 # The same flags as the rules use, so that editors and clang-tidy see the build's own view.

@@ -40,7 +40,7 @@ has_compiler() {
 
 # Kernels take minutes to compile: without being asked by name they are built where a driver could run them.
 has_driver() {
-    [ "$1" != cuda ] || [ "$FEATURES" != auto ] || [ -e /dev/nvidiactl ] ||
+    { [ "$1" != cuda ] && [ "$1" != nccl ]; } || [ "$FEATURES" != auto ] || [ -e /dev/nvidiactl ] ||
         { ldconfig -p 2> /dev/null | grep -q 'libcuda\.so\.1'; }
 }
 
@@ -50,6 +50,10 @@ links() {
     shift 2
     printf '#include <%s>\nint main(void) { return (void *)&%s == (void *)0; }\n' "$header" "$function" \
         > "$work/try.c"
+    if [ "$function" = - ]; then # the header may be for another language
+        printf '#include <%s>\n' "$header" | $CC -E "$@" - > "$work/try.log" 2>&1
+        return
+    fi
     $CC -o "$work/try" "$work/try.c" "$@" > "$work/try.log" 2>&1
 }
 

@@ -20,6 +20,8 @@ typedef struct epx_device_properties {
     double peak_flops;       /* dense bf16 (cuda) from a table, 0: not known */
 } epx_device_properties_t;
 
+#define EPX_PUT_BYTES 256
+
 /* A point in a stream, for other streams to wait for. NULL on devices whose calls are synchronous. */
 typedef void *epx_event_t;
 
@@ -57,6 +59,11 @@ typedef struct epx_device_ops {
     epx_status_t (*event_elapsed)(epx_event_t from, epx_event_t to, double *seconds_p);
     /* What `stream` does from here on waits for the last record of `event`; the host waits for nothing. */
     epx_status_t (*stream_wait)(epx_stream_t stream, epx_event_t event);
+    /* At most EPX_PUT_BYTES of host memory, taken when it is called: a graph that captures it keeps their
+     * value. */
+    epx_status_t (*put)(void *to, const void *from, size_t bytes, epx_stream_t stream);
+    /* Waits for everything that this process has given the device. */
+    epx_status_t (*drain)(void);
     const epx_kernels_t *kernels;
 } epx_device_ops_t;
 

@@ -22,4 +22,8 @@ const epx_kernels_t epx_kernels_cuda = {
     .ragged_return = epx_cuda_ragged_return,
     .ring_layout = epx_cuda_ring_layout,
     .ring_block = epx_cuda_ring_block,
+    .word_post = epx_cuda_word_post,
+    .word_wait = epx_cuda_word_wait,
+    .word_exchange = epx_cuda_word_exchange,
+    .word_abort = epx_cuda_word_abort,
 };

@@ -17,6 +17,9 @@ extern "C" {
 
 extern const epx_kernels_t epx_kernels_cuda;
 
+/* put of the device: device.h. */
+epx_status_t epx_cuda_put(void *to, const void *from, size_t bytes, epx_stream_t stream);
+
 epx_status_t epx_cuda_read_ids(const epx_k_read_ids_t *args, epx_stream_t stream);
 epx_status_t epx_cuda_push(const epx_k_push_t *args, epx_stream_t stream);
 epx_status_t epx_cuda_gather(const epx_k_gather_t *args, epx_stream_t stream);
@@ -37,6 +40,10 @@ epx_status_t epx_cuda_ragged_layout(const struct epx_k_ragged_layout *args, epx_
 epx_status_t epx_cuda_ragged_return(const struct epx_k_ragged_return *args, epx_stream_t stream);
 epx_status_t epx_cuda_ring_layout(const struct epx_k_ring_layout *args, epx_stream_t stream);
 epx_status_t epx_cuda_ring_block(const struct epx_k_ring_block *args, epx_stream_t stream);
+epx_status_t epx_cuda_word_post(const struct epx_k_word_post *args, epx_stream_t stream);
+epx_status_t epx_cuda_word_wait(const struct epx_k_word_wait *args, epx_stream_t stream);
+epx_status_t epx_cuda_word_exchange(const struct epx_k_word_exchange *args, epx_stream_t stream);
+epx_status_t epx_cuda_word_abort(const struct epx_k_word_abort *args, epx_stream_t stream);
 
 #ifdef __cplusplus
 }

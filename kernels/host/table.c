@@ -22,4 +22,8 @@ const epx_kernels_t epx_kernels_host = {
     .ragged_return = epx_host_ragged_return,
     .ring_layout = epx_host_ring_layout,
     .ring_block = epx_host_ring_block,
+    .word_post = epx_host_word_post,
+    .word_wait = epx_host_word_wait,
+    .word_exchange = epx_host_word_exchange,
+    .word_abort = epx_host_word_abort,
 };

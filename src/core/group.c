@@ -117,6 +117,9 @@ epx_status_t epx_group_alive(epx_group_t *group)
     int failed = atomic_load_explicit(&group->failed, memory_order_acquire);
     if (failed != 0)
         return epx_fail((epx_status_t)failed, "%s", group->failed_text);
+    epx_status_t late = group->transport != NULL ? epx_late_error(group->transport) : EPX_OK;
+    if (late != EPX_OK)
+        return late;
     int32_t culprit, by = group->fabric != NULL ? group->fabric->ops->aborted(group->fabric, &culprit) : -1;
     if (by == group->rank)
         return epx_fail(EPX_ERR_ABORTED, "%s: rank %d aborted the group", group->name, by);

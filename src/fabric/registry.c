@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "fabric/local/local.h"
+#include "fabric/nccl/nccl.h"
 
-static epx_fabric_entry_t fabrics_known[] = {{"local", &epx_fabric_local}, {"ucx", NULL}, {"nccl", NULL}};
+static epx_fabric_entry_t fabrics_known[] = {{"local", &epx_fabric_local}, {"ucx", NULL}, {"nccl", &epx_fabric_nccl}};
 
 enum { FABRICS = sizeof(fabrics_known) / sizeof(fabrics_known[0]) };
 

@@ -109,10 +109,27 @@ static epx_status_t publish_failure(epx_transport_t *transport, epx_plan_base_t 
     return status;
 }
 
+/* Where errors come late nobody may be left out of an exchange: the notice tells them, and this rank's own
+ * device. */
+static epx_status_t take_part_badly(epx_transport_t *transport, epx_plan_base_t *plan, epx_status_t status,
+                                    epx_stream_t stream)
+{
+    const epx_ragged_areas_t *areas = &((const epx_ragged_t *)transport)->areas;
+    epx_status_t told =
+        epx_route_bad_notice(transport, scratch_at(transport, plan, areas->scratch.notice), stream);
+    if (told == EPX_OK)
+        told = exchange_counts(transport, plan, stream);
+    if (told == EPX_OK)
+        told = lay_out(transport, plan, stream);
+    return told == EPX_OK ? status : told;
+}
+
 epx_status_t epx_ragged_route(epx_transport_t *transport, epx_plan_base_t *plan, const epx_routing_t *routing,
                               epx_status_t publish, epx_stream_t stream)
 {
     epx_ragged_forget((const epx_ragged_t *)transport, plan);
+    if (publish != EPX_OK && epx_errors_come_late(transport))
+        return take_part_badly(transport, plan, publish, stream);
     epx_status_t status = publish != EPX_OK ? publish : read_ids(transport, plan, routing, stream);
     if (status != EPX_OK)
         return publish_failure(transport, plan, status, stream);

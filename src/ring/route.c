@@ -57,6 +57,31 @@ static epx_status_t lay_out(const route_t *route)
     return ring->base.env.kernels->ring_layout(&args, route->stream);
 }
 
+static epx_status_t exchange_and_lay_out(const route_t *route)
+{
+    epx_ring_t *ring = route->ring;
+    epx_plan_base_t *plan = route->plan;
+    int64_t bytes = ring->layout.notice_bytes;
+    epx_status_t status = epx_route_exchange(&ring->base, plan, route->desk + route->at->notice,
+                                             route->desk + route->at->notices, (size_t)bytes, route->stream);
+    if (status != EPX_OK)
+        return status;
+    plan->sent_meta_bytes += (route->shape->ranks - 1) * bytes;
+    plan->received_meta_bytes += (route->shape->ranks - 1) * bytes;
+    return lay_out(route);
+}
+
+/* Where errors come late nobody may be left out of an exchange: the notice tells them, and this rank's own
+ * device. */
+static epx_status_t take_part_badly(const route_t *route, epx_status_t status)
+{
+    epx_status_t told =
+        epx_route_bad_notice(&route->ring->base, route->desk + route->at->notice, route->stream);
+    if (told == EPX_OK)
+        told = exchange_and_lay_out(route);
+    return told == EPX_OK ? status : told;
+}
+
 static epx_status_t decide(const route_t *route)
 {
     epx_ring_t *ring = route->ring;
@@ -70,13 +95,7 @@ static epx_status_t decide(const route_t *route)
                            route->stream);
         return status;
     }
-    status = epx_route_exchange(&ring->base, plan, route->desk + route->at->notice,
-                                route->desk + route->at->notices, (size_t)bytes, route->stream);
-    if (status != EPX_OK)
-        return status;
-    plan->sent_meta_bytes += (route->shape->ranks - 1) * bytes;
-    plan->received_meta_bytes += (route->shape->ranks - 1) * bytes;
-    return lay_out(route);
+    return exchange_and_lay_out(route);
 }
 
 epx_status_t epx_ring_route(epx_transport_t *transport, epx_plan_base_t *plan, const epx_routing_t *routing,
@@ -86,7 +105,7 @@ epx_status_t epx_ring_route(epx_transport_t *transport, epx_plan_base_t *plan, c
     char *desk = epx_ring_desk(ring, plan->lane->index);
     epx_ring_forget(ring, plan);
     epx_ring_end_pass(plan);
-    if (publish != EPX_OK) {
+    if (publish != EPX_OK && !epx_errors_come_late(transport)) {
         epx_route_exchange(transport, plan, NULL, desk + ring->layout.desk.notices,
                            (size_t)ring->layout.notice_bytes, stream);
         return publish;
@@ -99,5 +118,5 @@ epx_status_t epx_ring_route(epx_transport_t *transport, epx_plan_base_t *plan, c
                      .desk = desk,
                      .at = &ring->layout.desk,
                      .kept = (int32_t *)((char *)plan->bytes + ring->layout.plan_kept)};
-    return decide(&route);
+    return publish == EPX_OK ? decide(&route) : take_part_badly(&route, publish);
 }

@@ -254,15 +254,55 @@ static epx_status_t verdict_behind_refusal(epx_transport_t *transport, const epx
     return epx_route_verdict(transport, plan);
 }
 
+/* What `late` hands back: the move + 1 (0: a route's exchange), the wave, the lane, the slot. */
+static uint64_t tag_of(int32_t move, int32_t wave, int32_t lane, int32_t slot)
+{
+    return (uint64_t)(uint32_t)(move + 1) | (uint64_t)((uint32_t)wave & 0xffffffu) << 8 |
+           (uint64_t)((uint32_t)lane & 0xffffu) << 32 | (uint64_t)((uint32_t)slot & 0xffffu) << 48;
+}
+
+static void name_tag(uint64_t tag, char *what, size_t bytes)
+{
+    int32_t move = (int32_t)(tag & 0xff) - 1, lane = (int32_t)(tag >> 32 & 0xffff);
+    if (move < 0 || move >= EPX_MOVES)
+        snprintf(what, bytes, "route, lane %d", lane);
+    else
+        snprintf(what, bytes, "%s, wave %d, lane %d, slot %d", epx_move_name((epx_move_t)move),
+                 (int32_t)(tag >> 8 & 0xffffff), lane, (int32_t)(tag >> 48));
+}
+
+epx_status_t epx_late_error(epx_transport_t *transport)
+{
+    const epx_fabric_ops_t *ops = transport->env.fabric->ops;
+    epx_wait_result_t result = {.peer = -1};
+    uint64_t tag = 0;
+    epx_status_t status = ops->late != NULL ? ops->late(transport->env.fabric, &result, &tag) : EPX_OK;
+    char what[96];
+    if (status == EPX_OK)
+        return EPX_OK;
+    name_tag(tag, what, sizeof(what));
+    return wait_error(transport, status, &result, what);
+}
+
+epx_status_t epx_route_bad_notice(epx_transport_t *transport, void *notice, epx_stream_t stream)
+{
+    /* Neither GOOD nor TOKENS. */
+    return transport->env.device->fill(notice, 0x80, sizeof(epx_route_notice_t), stream);
+}
+
 /* Ends also by this route's failure word, and where errors come late, by a rank that refuses this pass. */
 static epx_wait_t wait_request(const epx_transport_t *transport, const epx_plan_base_t *plan,
                                const epx_move_wait_t *wait)
 {
-    epx_wait_t request = {.channel = wait->channel,
-                          .epoch = {.base = NULL, .add = wait->epoch},
-                          .peer = wait->peer,
-                          .mode = wait->mode,
-                          .timeout_ms = transport->env.shape->timeout_ms};
+    epx_wait_t request = {
+        .channel = wait->channel,
+        .epoch = {.base = NULL, .add = wait->epoch},
+        .peer = wait->peer,
+        .mode = wait->mode,
+        .timeout_ms = transport->env.shape->timeout_ms,
+        .tag = tag_of(wait->move, wait->wave, wait->lane, wait->wave % transport->env.shape->depth)};
+    if (epx_errors_come_late(transport))
+        request.verdict = epx_route_for_kernels(plan);
     if (wait->watch)
         request.watch[request.watches++] =
             (epx_watch_t){.channel = failure_channel(transport, plan), .epoch = {.add = plan->head.route}};
@@ -302,6 +342,7 @@ static epx_status_t exchange_blocks(epx_transport_t *transport, epx_plan_base_t 
     epx_wait_result_t result = {.peer = -1};
     exchange->channel = plan->lane->index;
     exchange->timeout_ms = transport->env.shape->timeout_ms;
+    exchange->tag = tag_of(-1, 0, plan->lane->index, 0);
     epx_status_t status = fabric->ops->exchange(fabric, exchange, &result, stream);
     account_wait(plan, &result);
     if (status == EPX_OK)

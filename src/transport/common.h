@@ -126,6 +126,20 @@ typedef struct epx_move_wait {
 epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, const epx_move_wait_t *wait,
                            epx_stream_t stream);
 
+/* How a wait or exchange that the device made has ended, where errors come late: EPX_OK, or the status with
+ * the text that epx_move_wait or epx_route_exchange would have set. Never blocks. */
+epx_status_t epx_late_error(epx_transport_t *transport);
+
+/* Where errors come late a rank whose call is bad takes part in the exchange all the same: this makes
+ * `notice` (device) one that says bad. */
+epx_status_t epx_route_bad_notice(epx_transport_t *transport, void *notice, epx_stream_t stream);
+
+/* Whether errors of waits come late on the transport's fabric. */
+static inline int epx_errors_come_late(const epx_transport_t *transport)
+{
+    return (transport->env.fabric->caps & EPX_FABRIC_LATE_ERRORS) != 0;
+}
+
 /* All-gather of one block on the lane's exchange channel; send NULL publishes a failure (see fabric.h). Sets
  * the text. */
 epx_status_t epx_route_exchange(epx_transport_t *transport, epx_plan_base_t *plan, const void *send,

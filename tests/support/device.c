@@ -2,12 +2,15 @@
 #include "support/device.h"
 
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/registry.h"
+#include "fabric/nccl/nccl.h"
+#include "fabric/registry.h"
 #include "support/guarded.h"
 #include "support/number.h"
 
@@ -15,6 +18,26 @@ static struct {
     pthread_once_t once;
     const epx_device_ops_t *ops;
 } device = {.once = PTHREAD_ONCE_INIT};
+
+/* TEST_FABRIC=nccl: that one in the place of `local`, over NCCL itself or over the library that TEST_NCCL
+ * names, which takes its memory from the device of the tests. */
+static void choose_fabric(void)
+{
+    const char *wanted = getenv("TEST_FABRIC"), *library = getenv("TEST_NCCL");
+    if (wanted == NULL || strcmp(wanted, "nccl") != 0)
+        return;
+    if (library != NULL) {
+        void *stub = dlopen(library, RTLD_NOW);
+        void *allocate = stub != NULL ? dlsym(stub, "stub_allocate") : NULL;
+        if (allocate == NULL) {
+            fprintf(stderr, "TEST_NCCL=%s: %s\n", library, dlerror());
+            exit(2);
+        }
+        memcpy(allocate, &device.ops->allocate, sizeof(device.ops->allocate));
+        epx_nccl_stand_in(library);
+    }
+    epx_fabric_stand_in("local", &epx_fabric_nccl);
+}
 
 static void choose(void)
 {
@@ -36,6 +59,7 @@ static void choose(void)
         fprintf(stderr, "TEST_DEVICE=%s: %s\n", wanted, reason);
         exit(2);
     }
+    choose_fabric();
 }
 
 const epx_device_ops_t *test_device(void)

@@ -498,6 +498,12 @@ static epx_status_t guarded_properties(epx_device_properties_t *properties_p)
     return EPX_OK;
 }
 
+static epx_status_t guarded_drain(void)
+{
+    drain_all();
+    return EPX_OK;
+}
+
 const epx_device_ops_t guarded_device = {
     .name = "cuda",
     .host_access = 0,
@@ -517,5 +523,7 @@ const epx_device_ops_t guarded_device = {
     .event_record = guarded_event_record,
     .event_elapsed = guarded_event_elapsed,
     .stream_wait = guarded_stream_wait,
+    .put = guarded_copy,
+    .drain = guarded_drain,
     .kernels = &guarded_kernels,
 };

@@ -10,6 +10,7 @@
 #include <epx/kernels_pooled_wave.h>
 #include <epx/kernels_ragged.h>
 #include <epx/kernels_ring.h>
+#include <epx/kernels_words.h>
 
 #include "kernels/host/table.h"
 
@@ -525,6 +526,85 @@ static epx_status_t ring_block(const struct epx_k_ring_block *args, epx_stream_t
     return guarded_enqueue(stream, run_ring_block, args, sizeof(*args));
 }
 
+/* ---- words -------------------------------------------------------------------------------------------------- */
+
+/* The blocks as kernels may use them; the table is the caller's to free. */
+static void open_words(epx_words_t *words)
+{
+    void *const *closed = at(words->peer);
+    void **open = calloc((size_t)words->ranks, sizeof(*open));
+    if (open == NULL)
+        abort();
+    for (int32_t p = 0; p < words->ranks; p++)
+        open[p] = at(closed[p]);
+    words->peer = open;
+}
+
+static void close_words(epx_words_t *words) { free((void *)(size_t)words->peer); }
+
+static void run_word_post(void *payload)
+{
+    epx_k_word_post_t *a = payload;
+    a->epoch.base = at(a->epoch.base);
+    a->gate = at(a->gate);
+    open_words(&a->words);
+    must(epx_host_word_post(a, NULL));
+    close_words(&a->words);
+}
+
+static epx_status_t word_post(const struct epx_k_word_post *args, epx_stream_t stream)
+{
+    return guarded_enqueue(stream, run_word_post, args, sizeof(*args));
+}
+
+static void run_word_wait(void *payload)
+{
+    epx_k_word_wait_t *a = payload;
+    a->epoch.base = at(a->epoch.base);
+    a->gate = at(a->gate);
+    for (int32_t w = 0; w < a->watches; w++)
+        a->watch[w].epoch.base = at(a->watch[w].epoch.base);
+    open_verdict(&a->verdict);
+    open_words(&a->words);
+    must(epx_host_word_wait(a, NULL));
+    close_words(&a->words);
+}
+
+static epx_status_t word_wait(const struct epx_k_word_wait *args, epx_stream_t stream)
+{
+    return guarded_enqueue(stream, run_word_wait, args, sizeof(*args));
+}
+
+static void run_word_exchange(void *payload)
+{
+    epx_k_word_exchange_t *a = payload;
+    a->step = at(a->step);
+    a->done = at(a->done);
+    a->send = at(a->send);
+    a->receive = at(a->receive);
+    open_words(&a->words);
+    must(epx_host_word_exchange(a, NULL));
+    close_words(&a->words);
+}
+
+static epx_status_t word_exchange(const struct epx_k_word_exchange *args, epx_stream_t stream)
+{
+    return guarded_enqueue(stream, run_word_exchange, args, sizeof(*args));
+}
+
+static void run_word_abort(void *payload)
+{
+    epx_k_word_abort_t *a = payload;
+    open_words(&a->words);
+    must(epx_host_word_abort(a, NULL));
+    close_words(&a->words);
+}
+
+static epx_status_t word_abort(const struct epx_k_word_abort *args, epx_stream_t stream)
+{
+    return guarded_enqueue(stream, run_word_abort, args, sizeof(*args));
+}
+
 const epx_kernels_t guarded_kernels = {
     .read_ids = read_ids,
     .push = push,
@@ -546,4 +626,8 @@ const epx_kernels_t guarded_kernels = {
     .ragged_return = ragged_return,
     .ring_layout = ring_layout,
     .ring_block = ring_block,
+    .word_post = word_post,
+    .word_wait = word_wait,
+    .word_exchange = word_exchange,
+    .word_abort = word_abort,
 };

@@ -195,6 +195,11 @@ static epx_status_t cuda_stream_wait(epx_stream_t stream, epx_event_t event)
     return epx_cuda_status(cudaStreamWaitEvent(stream, event, 0), "making a stream wait");
 }
 
+static epx_status_t cuda_drain(void)
+{
+    return epx_cuda_status(cudaDeviceSynchronize(), "waiting for the GPU");
+}
+
 const epx_device_ops_t epx_device_cuda = {
     .name = "cuda",
     .host_access = 0,
@@ -214,5 +219,7 @@ const epx_device_ops_t epx_device_cuda = {
     .event_record = cuda_event_record,
     .event_elapsed = cuda_event_elapsed,
     .stream_wait = cuda_stream_wait,
+    .put = epx_cuda_put,
+    .drain = cuda_drain,
     .kernels = &epx_kernels_cuda,
 };

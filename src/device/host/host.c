@@ -103,6 +103,8 @@ static epx_status_t host_synchronize(epx_stream_t stream)
     return EPX_OK;
 }
 
+static epx_status_t host_drain(void) { return EPX_OK; }
+
 const epx_device_ops_t epx_device_host = {
     .name = "host",
     .host_access = 1,
@@ -122,5 +124,7 @@ const epx_device_ops_t epx_device_host = {
     .event_record = host_event_record,
     .event_elapsed = host_event_elapsed,
     .stream_wait = host_stream_wait,
+    .put = host_copy,
+    .drain = host_drain,
     .kernels = &epx_kernels_host,
 };

@@ -1,0 +1,261 @@
+/*
+ * A library with NCCL's functions for ranks that are threads of one process, over memory of whoever loads it:
+ * what fabric `nccl` does with NCCL is tested with it where there is no GPU. SPDX-License-Identifier:
+ * Apache-2.0
+ *
+ * The test sets the variables; `stub_version` is what ncclGetVersion says.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef struct id {
+    char bytes[128];
+} id_t;
+typedef struct team {
+    int ranks, rank, stride;
+} team_t;
+
+/* What the ranks of one communicator share. */
+typedef struct meeting {
+    int number, ranks, comms;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int here, round;
+    void **memory; /* [ranks] of the registration in progress */
+    struct meeting *next;
+} meeting_t;
+
+typedef struct comm {
+    meeting_t *meeting;
+    int rank;
+} comm_t;
+
+typedef struct window {
+    int ranks;
+    void *memory[];
+} window_t;
+
+EXPORT int stub_version = 23007;
+EXPORT void *(*stub_allocate)(size_t bytes, size_t alignment);
+EXPORT void (*stub_release)(void *memory, size_t bytes);
+EXPORT int stub_reach; /* how many ranks loads and stores reach; 0: all */
+EXPORT int stub_live;  /* allocations, windows and communicators that are there */
+
+static struct {
+    pthread_mutex_t mutex;
+    int last;
+    meeting_t *first;
+} all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* Sizes of allocations: released without them. */
+static struct {
+    void *memory;
+    size_t bytes;
+} taken[4096];
+
+static void count(int by) { __atomic_add_fetch(&stub_live, by, __ATOMIC_SEQ_CST); }
+
+static void arrive(meeting_t *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    int round = m->round;
+    if (++m->here == m->ranks) {
+        m->here = 0;
+        m->round++;
+        pthread_cond_broadcast(&m->changed);
+    }
+    while (m->round == round)
+        pthread_cond_wait(&m->changed, &m->mutex);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+EXPORT int ncclGetVersion(int *version);
+int ncclGetVersion(int *version)
+{
+    *version = stub_version;
+    return 0;
+}
+
+EXPORT int ncclGetUniqueId(id_t *id);
+int ncclGetUniqueId(id_t *id)
+{
+    memset(id, 0, sizeof(*id));
+    pthread_mutex_lock(&all.mutex);
+    int number = ++all.last;
+    pthread_mutex_unlock(&all.mutex);
+    memcpy(id->bytes, &number, sizeof(number));
+    return 0;
+}
+
+static meeting_t *find(int number, int ranks)
+{
+    pthread_mutex_lock(&all.mutex);
+    meeting_t *m = all.first;
+    while (m != NULL && m->number != number)
+        m = m->next;
+    if (m == NULL) {
+        m = calloc(1, sizeof(*m));
+        m->number = number;
+        m->ranks = m->comms = ranks;
+        m->memory = calloc((size_t)ranks, sizeof(void *));
+        pthread_mutex_init(&m->mutex, NULL);
+        pthread_cond_init(&m->changed, NULL);
+        m->next = all.first;
+        all.first = m;
+    }
+    pthread_mutex_unlock(&all.mutex);
+    return m;
+}
+
+EXPORT int ncclCommInitRank(comm_t **comm, int ranks, id_t id, int rank);
+int ncclCommInitRank(comm_t **comm, int ranks, id_t id, int rank)
+{
+    int number;
+    memcpy(&number, id.bytes, sizeof(number));
+    *comm = calloc(1, sizeof(**comm));
+    (*comm)->meeting = find(number, ranks);
+    (*comm)->rank = rank;
+    count(1);
+    arrive((*comm)->meeting);
+    return 0;
+}
+
+EXPORT int ncclCommAbort(comm_t *comm);
+int ncclCommAbort(comm_t *comm)
+{
+    pthread_mutex_lock(&all.mutex);
+    meeting_t *m = comm->meeting;
+    if (--m->comms == 0) {
+        meeting_t **link = &all.first;
+        while (*link != m)
+            link = &(*link)->next;
+        *link = m->next;
+        free(m->memory);
+        free(m);
+    }
+    pthread_mutex_unlock(&all.mutex);
+    free(comm);
+    count(-1);
+    return 0;
+}
+
+EXPORT int ncclCommDestroy(comm_t *comm);
+int ncclCommDestroy(comm_t *comm) { return ncclCommAbort(comm); }
+
+EXPORT const char *ncclGetErrorString(int result);
+const char *ncclGetErrorString(int result) { return result == 0 ? "no error" : "the stub refuses"; }
+
+EXPORT const char *ncclGetLastError(comm_t *comm);
+const char *ncclGetLastError(comm_t *comm)
+{
+    (void)comm;
+    return "";
+}
+
+EXPORT int ncclMemAlloc(void **memory, size_t bytes);
+int ncclMemAlloc(void **memory, size_t bytes)
+{
+    *memory = stub_allocate(bytes, 4096);
+    pthread_mutex_lock(&all.mutex);
+    for (size_t i = 0; *memory != NULL && i < sizeof(taken) / sizeof(taken[0]); i++) {
+        if (taken[i].memory != NULL)
+            continue;
+        taken[i].memory = *memory;
+        taken[i].bytes = bytes;
+        count(1);
+        break;
+    }
+    pthread_mutex_unlock(&all.mutex);
+    return *memory != NULL ? 0 : 1;
+}
+
+EXPORT int ncclMemFree(void *memory);
+int ncclMemFree(void *memory)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&all.mutex);
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        if (taken[i].memory == memory) {
+            bytes = taken[i].bytes;
+            taken[i].memory = NULL;
+            count(-1);
+        }
+    pthread_mutex_unlock(&all.mutex);
+    /* Peers' mappings would keep it alive: it stays until the process ends. */
+    (void)bytes;
+    return 0;
+}
+
+EXPORT int ncclCommWindowRegister(comm_t *comm, void *memory, size_t bytes, window_t **window, int flags);
+int ncclCommWindowRegister(comm_t *comm, void *memory, size_t bytes, window_t **window, int flags)
+{
+    meeting_t *m = comm->meeting;
+    size_t table = (size_t)m->ranks * sizeof(void *);
+    (void)bytes;
+    if (flags != 1)
+        return 4;
+    m->memory[comm->rank] = memory;
+    arrive(m);
+    *window = calloc(1, sizeof(**window) + table);
+    (*window)->ranks = m->ranks;
+    memcpy((*window)->memory, m->memory, table);
+    arrive(m);
+    count(1);
+    return 0;
+}
+
+EXPORT int ncclCommWindowDeregister(comm_t *comm, window_t *window);
+int ncclCommWindowDeregister(comm_t *comm, window_t *window)
+{
+    (void)comm;
+    free(window);
+    count(-1);
+    return 0;
+}
+
+EXPORT team_t ncclTeamLsa(comm_t *comm);
+team_t ncclTeamLsa(comm_t *comm)
+{
+    int ranks = comm->meeting->ranks, reach = stub_reach > 0 ? stub_reach : ranks;
+    return (team_t){.ranks = reach < ranks ? reach : ranks, .rank = comm->rank % reach, .stride = 1};
+}
+
+EXPORT int ncclGetPeerDevicePointer(window_t *window, size_t offset, int peer, void **pointer);
+int ncclGetPeerDevicePointer(window_t *window, size_t offset, int peer, void **pointer)
+{
+    *pointer = (char *)window->memory[peer] + offset;
+    return 0;
+}
+
+/* Not used by ranks that all reach each other. */
+EXPORT int ncclGroupStart(void);
+int ncclGroupStart(void) { return 3; }
+EXPORT int ncclGroupEnd(void);
+int ncclGroupEnd(void) { return 3; }
+EXPORT int ncclSend(const void *from, size_t n, int type, int peer, comm_t *comm, void *stream);
+int ncclSend(const void *from, size_t n, int type, int peer, comm_t *comm, void *stream)
+{
+    (void)from, (void)n, (void)type, (void)peer, (void)comm, (void)stream;
+    return 3;
+}
+EXPORT int ncclRecv(void *to, size_t n, int type, int peer, comm_t *comm, void *stream);
+int ncclRecv(void *to, size_t n, int type, int peer, comm_t *comm, void *stream)
+{
+    (void)to, (void)n, (void)type, (void)peer, (void)comm, (void)stream;
+    return 3;
+}
+EXPORT int ncclDevCommCreate(comm_t *comm, const void *wanted, void *made);
+int ncclDevCommCreate(comm_t *comm, const void *wanted, void *made)
+{
+    (void)comm, (void)wanted, (void)made;
+    return 3;
+}
+EXPORT int ncclDevCommDestroy(comm_t *comm, const void *made);
+int ncclDevCommDestroy(comm_t *comm, const void *made)
+{
+    (void)comm, (void)made;
+    return 3;
+}
