@@ -49,10 +49,28 @@ typedef struct epx_segment {
                               without LOADSTORE. peer_ptr[rank] == base */
 } epx_segment_t;
 
-/* One piece that post sends or receives on a fabric without LOADSTORE; offsets are in the segment. */
+/*
+ * One piece that post sends or receives on a fabric without LOADSTORE. What transports promise, and fabrics
+ * may build on:
+ *
+ * - For each pair of ranks, sender and receiver list the same pieces in the posts of one channel and epoch,
+ * in one order, with the same bytes: the n-th that p sends to me is the n-th that I receive from p. No piece
+ * is empty, and none is of the rank itself.
+ *
+ * - When a rank posts, what the peers send it by that epoch may land at once, whether it has posted its own
+ *   receives or not: nobody reads there.
+ *
+ * - What a rank sends is left alone from the post until the receiver is known to have it, by a later word of
+ *   the receiver. A fabric need not copy it, and its waits need not see its own sends through.
+ *
+ * - The lists themselves are read during the call only.
+ *
+ * What fabrics promise: a word is seen after the pieces of its post; the pieces of a rank's later posts to a
+ * peer land behind those of its earlier ones (a pass that was given up may have left some on their way).
+ */
 typedef struct epx_piece {
     int32_t peer;
-    int64_t local, remote; /* byte offsets in my segment and in the peer's */
+    int64_t local, remote; /* byte offsets in my segment and in the peer's (of a receive: 0) */
     int64_t bytes;
 } epx_piece_t;
 
@@ -62,7 +80,7 @@ typedef struct epx_post {
     int32_t peer;                 /* whose word is set: one rank, or EPX_ALL_PEERS (myself included) */
     const epx_segment_t *segment; /* with pieces */
     const epx_piece_t *sends, *receives;
-    int32_t send_count, receive_count; /* 0 where kernels have stored the rows */
+    int32_t send_count, receive_count; /* 0 where kernels have stored the rows. Words are set all the same */
     const int32_t
         *gate; /* device, where errors come late: the word is set only if it is 1 then; NULL: always */
 } epx_post_t;

@@ -58,6 +58,7 @@ typedef struct epx_shape {
 /* What a transport needs, a pure function of the shape and the fabric's capabilities. Equal on all ranks. */
 typedef struct epx_sizes {
     int64_t segment_bytes; /* symmetric, reachable by peers; staging included where there is no LOADSTORE */
+    int64_t staging_bytes; /* how much of segment_bytes that is: what kernels write for post to send */
     int64_t scratch_bytes; /* device memory of this rank alone */
     int64_t batch_bytes;   /* device: areas that batches land in when the caller gives none */
     int64_t state_bytes;   /* host: the transport's own struct */

@@ -37,7 +37,9 @@ void epx_group_fill_memory(const epx_group_config_t *config, const epx_selection
     int64_t fabric_device = 0;
     add_item(memory, "fabric words", selection->fabric->memory(&fabric, ranks, &fabric_device), 0);
     add_item(memory, "transport state", sizes->state_bytes, 0);
-    add_item(memory, "segment", sizes->segment_bytes, 1);
+    add_item(memory, "segment", sizes->segment_bytes - sizes->staging_bytes, 1);
+    if (sizes->staging_bytes > 0)
+        add_item(memory, "staging", sizes->staging_bytes, 1);
     add_item(memory, "scratch", sizes->scratch_bytes, 1);
     add_item(memory, "batches", sizes->batch_bytes, 1);
     if (fabric_device > 0)

@@ -10,8 +10,11 @@
 
 int64_t epx_ragged_state_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas)
 {
+    int64_t calls = (int64_t)sizeof(int32_t) * areas->chunks * (2 * EPX_MOVES + 1);
+    int64_t pairs = areas->rank_wire ? (int64_t)areas->chunks * shape->ranks : 0;
+    int64_t staged = areas->staging.bytes > 0 ? areas->plan.runs_bytes + pairs * (int64_t)sizeof(int64_t) : 0;
     return (int64_t)sizeof(epx_ragged_state_t) + (int64_t)sizeof(uint64_t) * EPX_MOVES * shape->depth +
-           (int64_t)sizeof(int32_t) * areas->chunks * (2 * EPX_MOVES + 1);
+           staged + calls;
 }
 
 int64_t epx_ragged_report_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas)
@@ -25,8 +28,15 @@ epx_ragged_state_t *epx_ragged_state(const epx_ragged_t *ragged, const epx_plan_
 {
     epx_ragged_state_t *state = plan->state;
     if (state->sent == NULL) {
+        const epx_shape_t *shape = ragged->base.env.shape;
         int32_t chunks = ragged->areas.chunks;
-        state->sent = (int32_t *)(void *)(state->epoch + (int64_t)EPX_MOVES * ragged->base.env.shape->depth);
+        char *end = (char *)(state->epoch + (int64_t)EPX_MOVES * shape->depth);
+        if (epx_ragged_is_staged(ragged)) {
+            state->runs = (epx_run_t *)(void *)end;
+            state->arriving = (int64_t *)(void *)(end + ragged->areas.plan.runs_bytes);
+            end = (char *)(state->arriving + (ragged->areas.rank_wire ? (int64_t)chunks * shape->ranks : 0));
+        }
+        state->sent = (int32_t *)(void *)end;
         state->arrived = state->sent + (int64_t)EPX_MOVES * chunks;
         state->heads = state->arrived + (int64_t)EPX_MOVES * chunks;
     }
@@ -47,6 +57,7 @@ void epx_ragged_forget(const epx_ragged_t *ragged, epx_plan_base_t *plan)
     memset(state->arrived, 0, entries * EPX_MOVES);
     memset(state->heads, 0, entries);
     state->fetched = 0;
+    state->known = 0;
 }
 
 /* Words that a device writes. */

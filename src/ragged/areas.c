@@ -1,7 +1,4 @@
-/*
- * Sizes and areas of `ragged`: pure functions of the shape. Fabrics without loads and stores will need a
- * staging area in the segment, counted here by their capabilities. SPDX-License-Identifier: Apache-2.0
- */
+/* Sizes and areas of `ragged`: pure functions of the shape. SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -62,11 +59,17 @@ static void find_largest(const epx_shape_t *shape, epx_ragged_areas_t *areas)
 static int has_backward(const epx_shape_t *shape) { return shape->backward != EPX_BACKWARD_NONE; }
 static int has_own_gradients(const epx_shape_t *shape) { return shape->backward == EPX_BACKWARD_RECOMPUTE; }
 
+/* How many of each a slot (or staging for one) has room for. */
+typedef struct room {
+    int64_t places, wire, heads;
+} room_t;
+
 /* A slot; backward slots of their own carry no aux. */
-static epx_ragged_slot_t lay_slot(const epx_shape_t *shape, const epx_ragged_areas_t *areas, int backward)
+static epx_ragged_slot_t lay_slot(const epx_shape_t *shape, const epx_ragged_areas_t *areas, room_t room,
+                                  int backward)
 {
     epx_ragged_slot_t slot = {.bytes = 0};
-    int64_t *end = &slot.bytes, places = areas->rows_max, wire = areas->rank_wire ? areas->wire_rows_max : 0;
+    int64_t *end = &slot.bytes, places = room.places, wire = areas->rank_wire ? room.wire : 0;
     int64_t rows = areas->rank_wire ? wire : places;
     int carries_weights = areas->rank_wire || has_backward(shape);
 
@@ -79,17 +82,42 @@ static epx_ragged_slot_t lay_slot(const epx_shape_t *shape, const epx_ragged_are
     slot.count = epx_take_area(end, wire * INT);
     slot.list = epx_take_area(end, wire * INT);
     slot.index = epx_take_area(end, areas->rank_wire ? places * INT : 0);
-    slot.head = epx_take_area(end, areas->rank_wire ? shape->ranks * (int64_t)LONG : 0);
+    slot.head = epx_take_area(end, areas->rank_wire ? room.heads * LONG : 0);
     return slot;
+}
+
+/* A rank alone has nobody to send to. */
+static void lay_staging(const epx_shape_t *shape, uint32_t fabric_caps, epx_ragged_areas_t *areas)
+{
+    epx_ragged_staging_t *staging = &areas->staging;
+    int64_t *end = &areas->segment_bytes, begin = *end, slots = (int64_t)shape->lanes * shape->depth,
+            home = 0;
+    room_t room = {.places = areas->assignments,
+                   .wire = areas->assignments,
+                   .heads = (int64_t)areas->chunks * shape->ranks};
+    if (!epx_is_staged(fabric_caps) || shape->ranks == 1)
+        return;
+    staging->out = lay_slot(shape, areas, room, 0);
+    staging->outs = staging->outs_backward = epx_take_area(end, shape->lanes * staging->out.bytes);
+    if (has_own_gradients(shape))
+        staging->outs_backward = epx_take_area(end, shape->lanes * staging->out.bytes);
+    epx_take_area(&home, areas->wire_rows_max * shape->row_bytes);
+    staging->home_dots = epx_take_area(&home, has_backward(shape) ? areas->wire_rows_max * FLOAT : 0);
+    staging->home_sums =
+        epx_take_area(&home, shape->check == EPX_CHECK_FULL ? areas->wire_rows_max * INT : 0);
+    staging->home_bytes = home;
+    staging->homes = epx_take_area(end, slots * home);
+    staging->bytes = *end - begin;
 }
 
 static void lay_segment(const epx_shape_t *shape, epx_ragged_areas_t *areas)
 {
     int64_t slots = (int64_t)shape->lanes * shape->depth, *end = &areas->segment_bytes;
-    areas->forward = areas->backward = lay_slot(shape, areas, 0);
+    room_t room = {.places = areas->rows_max, .wire = areas->wire_rows_max, .heads = shape->ranks};
+    areas->forward = areas->backward = lay_slot(shape, areas, room, 0);
     areas->slots = areas->backward_slots = epx_take_area(end, slots * areas->forward.bytes);
     if (has_own_gradients(shape)) {
-        areas->backward = lay_slot(shape, areas, 1);
+        areas->backward = lay_slot(shape, areas, room, 1);
         areas->backward_slots = epx_take_area(end, slots * areas->backward.bytes);
     }
     int64_t lane = 0;
@@ -140,6 +168,7 @@ static void lay_scratch(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     s->last_token = epx_take_area(end, pairs * INT);
     s->list_end = epx_take_area(end, pairs * INT);
     s->base = epx_take_area(end, pairs * LONG);
+    s->wire_rows = epx_take_area(end, areas->staging.bytes > 0 ? pairs * shape->ranks * LONG : 0);
     s->bad = epx_take_area(end, 2 * LONG);
     s->zero = epx_take_area(end, shape->aux_bytes);
     s->span = epx_take_area(end, 2 * LONG);
@@ -147,6 +176,7 @@ static void lay_scratch(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     int64_t tables = 0;
     areas->owner_tables = epx_take_area(&tables, epx_shape_tables_bytes(shape));
     areas->order_tables = epx_take_area(&tables, epx_ragged_order_entries(shape, areas->chunks) * INT);
+    areas->destinations = epx_take_area(&tables, shape->ranks * (int64_t)sizeof(void *));
     areas->scratch_bytes = s->bytes * shape->lanes + tables;
 }
 
@@ -162,8 +192,6 @@ static void lay_plan(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     p->weights = epx_take_area(end, assignments);
     p->place = epx_take_area(end, assignments);
     p->send = epx_take_area(end, assignments);
-    p->send_runs = epx_take_area(end, shape->experts * run);
-    p->return_runs = epx_take_area(end, areas->local_experts_max * (int64_t)shape->ranks * run);
     p->start = epx_take_area(end, batches * LONG);
     p->count = epx_take_area(end, batches * LONG);
     p->home_start = epx_take_area(end, pairs * LONG);
@@ -175,12 +203,21 @@ static void lay_plan(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     p->list_weight = epx_take_area(end, wire * assignments);
     p->wire_row = epx_take_area(end, wire * assignments);
     p->home = epx_take_area(end, wire * assignments);
+    p->wire_start = epx_take_area(end, wire * pairs * LONG);
+    p->wire_room = epx_take_area(end, wire * pairs * LONG);
+
+    p->runs = *end;
+    p->send_runs = epx_take_area(end, shape->experts * run);
+    p->return_runs = epx_take_area(end, areas->local_experts_max * (int64_t)shape->ranks * run);
     p->wire_runs = epx_take_area(end, wire * pairs * run);
     p->list_runs = epx_take_area(end, wire * pairs * run);
     p->head_runs = epx_take_area(end, wire * pairs * run);
     p->back_runs = epx_take_area(end, wire * pairs * run);
-    p->wire_start = epx_take_area(end, wire * pairs * LONG);
-    p->wire_room = epx_take_area(end, wire * pairs * LONG);
+    p->runs_bytes = *end - p->runs;
+    if (areas->staging.bytes > 0) {
+        epx_take_area(end, 2 * p->runs_bytes);
+        p->arriving = epx_take_area(end, wire * pairs * LONG);
+    }
 }
 
 /* Row numbers are int32 everywhere, and no area may overflow int64. */
@@ -220,6 +257,7 @@ epx_status_t epx_ragged_lay_out(const epx_shape_t *shape, uint32_t fabric_caps,
     if (status != EPX_OK)
         return status;
     lay_segment(shape, &areas);
+    lay_staging(shape, fabric_caps, &areas);
     lay_batches(shape, &areas);
     lay_scratch(shape, &areas);
     lay_plan(shape, &areas);
@@ -230,9 +268,8 @@ epx_status_t epx_ragged_lay_out(const epx_shape_t *shape, uint32_t fabric_caps,
 int epx_ragged_probe(const epx_shape_t *shape, uint32_t fabric_caps, char *reason, size_t reason_bytes)
 {
     const char *why = NULL;
-    if (!(fabric_caps & EPX_FABRIC_LOADSTORE))
-        why = "needs a fabric with loads and stores (others in a later version)";
-    else if (shape->overflow != EPX_OVERFLOW_DEFAULT)
+    (void)fabric_caps;
+    if (shape->overflow != EPX_OVERFLOW_DEFAULT)
         why = "EPX_OVERFLOW has no meaning: nothing overflows at a sender, drops are decided from all "
               "counts; unset it";
     else if (shape->sender_factor > 0)
@@ -253,18 +290,21 @@ epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, co
     epx_status_t status = epx_ragged_lay_out(shape, fabric_caps, services, &areas);
     if (status != EPX_OK)
         return status;
-    int64_t tables = (epx_ragged_order_entries(shape, areas.chunks) + areas.chunks + 1) * INT;
-    *sizes_p = (epx_sizes_t){.segment_bytes = areas.segment_bytes,
-                             .scratch_bytes = areas.scratch_bytes,
-                             .batch_bytes = areas.batch_bytes,
-                             .state_bytes = (int64_t)sizeof(epx_ragged_t) + tables,
-                             .plan_bytes = areas.plan.bytes,
-                             .plan_state_bytes = epx_ragged_state_bytes(shape, &areas),
-                             .report_bytes = epx_ragged_report_bytes(shape, &areas),
-                             .exchange_bytes = areas.notice_bytes,
-                             .channels = epx_move_channels(shape),
-                             .waves = areas.chunks,
-                             .batch_rows_max = areas.rows_max,
-                             .wire = areas.rank_wire ? EPX_WIRE_RANK : EPX_WIRE_ASSIGNMENT};
+    int64_t pairs = areas.rank_wire ? (int64_t)areas.chunks * shape->ranks : 0;
+    int64_t wire_rows = areas.staging.bytes > 0 ? pairs * LONG : 0;
+    *sizes_p =
+        (epx_sizes_t){.segment_bytes = areas.segment_bytes,
+                      .staging_bytes = areas.staging.bytes,
+                      .scratch_bytes = areas.scratch_bytes,
+                      .batch_bytes = areas.batch_bytes,
+                      .state_bytes = epx_ragged_transport_bytes(shape, &areas),
+                      .plan_bytes = areas.plan.bytes,
+                      .plan_state_bytes = epx_ragged_state_bytes(shape, &areas),
+                      .report_bytes = epx_ragged_report_bytes(shape, &areas),
+                      .exchange_bytes = wire_rows > areas.notice_bytes ? wire_rows : areas.notice_bytes,
+                      .channels = epx_move_channels(shape),
+                      .waves = areas.chunks,
+                      .batch_rows_max = areas.rows_max,
+                      .wire = areas.rank_wire ? EPX_WIRE_RANK : EPX_WIRE_ASSIGNMENT};
     return EPX_OK;
 }

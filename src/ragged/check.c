@@ -19,7 +19,9 @@ epx_status_t epx_ragged_fill_returns(const epx_ragged_call_t *call)
     if (call->wave < call->ragged->areas.chunks - 1)
         return EPX_OK;
     char *returns = (char *)call->ragged->base.env.segment.base + call->return_offset;
-    return epx_canary_fill(&call->ragged->base, returns, call->ragged->areas.return_bytes, call->stream);
+    epx_status_t status =
+        epx_canary_fill(&call->ragged->base, returns, call->ragged->areas.return_bytes, call->stream);
+    return status == EPX_OK ? epx_ragged_fill_staged_out(call) : status;
 }
 
 /* ---- finding ---------------------------------------------------------------------------------------------------- */

@@ -44,18 +44,40 @@ typedef struct epx_ragged_plan_areas {
     int64_t wave, weights, place, send, send_runs, return_runs, start, count, home_start, home_count;
     int64_t wire_token, wire_first, wire_count, list_place, list_weight, wire_row, home;
     int64_t wire_runs, list_runs, head_runs, back_runs, wire_start, wire_room;
+    int64_t runs,
+        runs_bytes;   /* all tables of runs, behind each other; staged: two more of such blocks follow */
+    int64_t arriving; /* int64 [C, S] wire rows that come from each rank; staged, rank wire */
     int64_t bytes;
 } epx_ragged_plan_areas_t;
+
+/*
+ * Staging, where the fabric cannot store (stage.c): what is on its way from this rank to others.
+ *
+ *   Out, by return row (lists alike, heads by pair): one area for each lane, since waves of a pass are
+ * disjoint there; another one for gradients where a dispatch may be made again beside them. It is written
+ * again in the next pass, when all ranks have answered to all waves.
+ *
+ *   Home, by sender and what it sent: one for each slot. It is written again depth waves later: every rank
+ * dispatches that wave only when it has what came home of this one.
+ */
+typedef struct epx_ragged_staging {
+    epx_ragged_slot_t out;
+    int64_t outs, outs_backward; /* of lane 0, in the segment; the same with backward=kept */
+    int64_t home_dots, home_sums, home_bytes;
+    int64_t homes; /* of lane 0, slot 0 */
+    int64_t bytes; /* in all; 0: nothing is staged */
+} epx_ragged_staging_t;
 
 /* Scratch of one lane. */
 typedef struct epx_ragged_scratch {
     int64_t sum;  /* fp32 [T_max, H]; none where out is fp32 */
     int64_t dots; /* fp32 [depth, rows_max] */
     int64_t expert, ordinal, notice, notices, counts, accepted, work, first_row, last_token, list_end,
-        base;     /* of a route */
-    int64_t bad;  /* int64 [2] */
-    int64_t zero; /* aux_bytes of zeros */
-    int64_t span; /* int64 {0, S}: all rows of a slot's head */
+        base;          /* of a route */
+    int64_t wire_rows; /* int64 [S, C, S] everybody's wire rows; staged, rank wire */
+    int64_t bad;       /* int64 [2] */
+    int64_t zero;      /* aux_bytes of zeros */
+    int64_t span;      /* int64 {0, S}: all rows of a slot's head */
     int64_t bytes;
 } epx_ragged_scratch_t;
 
@@ -70,9 +92,11 @@ typedef struct epx_ragged_areas {
     int64_t slots, backward_slots;    /* offsets in the segment; the same with backward=kept */
     int64_t returns, return_bytes;    /* of a lane's return area */
     int64_t return_dots, return_sums; /* in it, behind the rows */
+    epx_ragged_staging_t staging;     /* behind all that, in the segment */
     int64_t segment_bytes;
     epx_ragged_scratch_t scratch;                      /* one for each lane, then the tables */
     int64_t owner_tables, order_tables, scratch_bytes; /* tables: offsets behind the lanes' scratch */
+    int64_t destinations;                              /* likewise: [S] bases, where the fabric gives none */
     int64_t batch_rows, batch_aux, batch_slot_bytes;   /* library's batch of a slot, rank wire */
     int64_t batch_backward; /* where the batches of dy begin; the same with backward=kept */
     int64_t batch_bytes;
@@ -86,6 +110,11 @@ typedef struct epx_ragged {
     epx_shape_t device_shape;        /* tables on the device, for the layout kernel */
     epx_ragged_order_t device_order; /* likewise */
     const int32_t *local_first;      /* [C + 1] my experts before wave c, in order of a pass */
+    void *const *destinations;       /* [S] device: everybody's segment; mine alone, where rows are staged */
+    /* staged */
+    epx_piece_t *send, *receive; /* of the post that is being made */
+    epx_run_t *made;             /* two blocks of runs that are being made */
+    int64_t *wire_rows;          /* [S, C, S] rank wire */
 } epx_ragged_t;
 
 /* Handle part of a plan. */
@@ -93,7 +122,11 @@ typedef struct epx_ragged_state {
     int32_t *sent, *arrived; /* [EPX_MOVES, C] calls made and not yet accounted; behind the epochs */
     int32_t *heads;          /* [C] 1: the wire rows that come in this wave are (or will be) in the report */
     int32_t fetched;         /* 1: an attached plan's table of waves is (or will be) in the report */
-    uint64_t epoch[];        /* [depth, EPX_MOVES] of the movements in flight */
+    /* staged: the host's copies of the plan's runs, and of what arrives; known 1: they are there */
+    int32_t known;
+    epx_run_t *runs;
+    int64_t *arriving;
+    uint64_t epoch[]; /* [depth, EPX_MOVES] of the movements in flight */
 } epx_ragged_state_t;
 
 /*
@@ -128,6 +161,18 @@ epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, co
 
 /* ---- one call ---- */
 
+/*
+ * Where kernels write what travels, and by which runs. With loads and stores one target is enough: the peers'
+ * memory. Staging takes two: what is mine goes where it belongs, by the runs of mine alone; the rest goes to
+ * the staging area, by runs whose rows are counted there.
+ */
+typedef struct epx_ragged_target {
+    int64_t runs;                  /* how far behind the plan's own tables of runs this target's stand */
+    const epx_ragged_slot_t *slot; /* on the way out */
+    int64_t slot_offset;
+    int64_t home_rows, home_dots, home_sums; /* on the way home; in the segment */
+} epx_ragged_target_t;
+
 /* What a data call works on. */
 typedef struct epx_ragged_call {
     epx_ragged_t *ragged;
@@ -140,6 +185,8 @@ typedef struct epx_ragged_call {
     int64_t slot_offset;   /* in the segment */
     int64_t return_offset; /* of the lane's return area in the segment */
     char *scratch;         /* of the lane */
+    epx_ragged_target_t target[2];
+    int32_t targets;
     epx_stream_t stream;
 } epx_ragged_call_t;
 
@@ -175,6 +222,24 @@ void epx_ragged_account(epx_transport_t *transport, epx_plan_base_t *plan);
 epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux);
 /* dots: [rows_max] by place, or NULL. Partial sums of the rank wire are weighted in the forward pass. */
 epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots);
+
+/* ---- stage.c: fabrics without loads and stores ---- */
+static inline int epx_ragged_is_staged(const epx_ragged_t *ragged) { return ragged->areas.staging.bytes > 0; }
+/* The transport's struct with what stands behind it. */
+int64_t epx_ragged_transport_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas);
+/* Entries that a post's lists may have. */
+int64_t epx_ragged_sends_max(const epx_shape_t *shape, const epx_ragged_areas_t *areas);
+int64_t epx_ragged_receives_max(const epx_shape_t *shape, const epx_ragged_areas_t *areas);
+/* The staging area as a target of this call. */
+epx_ragged_target_t epx_ragged_staging_target(const epx_ragged_call_t *call);
+/* Ends a route: the host learns the runs (one synchronisation), and makes those of both targets. */
+epx_status_t epx_ragged_stage_route(epx_transport_t *transport, epx_plan_base_t *plan, epx_stream_t stream);
+/* What this call sends, and what it will get. An attached plan's runs are learned first. */
+epx_status_t epx_ragged_list_pieces(const epx_ragged_call_t *call, epx_pieces_t *pieces_p);
+/* EPX_CHECK: staging is filled where nothing of it travels any more, so that what kernels leave out is seen.
+ */
+epx_status_t epx_ragged_fill_staged_home(const epx_ragged_call_t *call);
+epx_status_t epx_ragged_fill_staged_out(const epx_ragged_call_t *call);
 
 /* ---- check.c: EPX_CHECK=canary and full; EPX_OK at once otherwise ---- */
 epx_status_t epx_ragged_fill_slot(const epx_ragged_call_t *call);    /* when all of it has been read */

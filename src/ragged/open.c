@@ -41,6 +41,57 @@ static void set_order(epx_ragged_t *ragged, const epx_shape_t *shape, int32_t *t
     ragged->local_first = local_first;
 }
 
+/*
+ * Behind the struct, host memory: the tables of the order; staged, the pieces of a post, two blocks of runs
+ * and everybody's wire rows.
+ */
+typedef struct behind {
+    int64_t tables, send, receive, made, wire_rows, bytes;
+} behind_t;
+
+static behind_t lay_behind(const epx_shape_t *shape, const epx_ragged_areas_t *areas)
+{
+    behind_t behind = {.bytes = (int64_t)sizeof(epx_ragged_t)};
+    int64_t *end = &behind.bytes, staged = areas->staging.bytes > 0;
+    int64_t pairs = staged && areas->rank_wire ? (int64_t)areas->chunks * shape->ranks : 0;
+    int64_t entries = epx_ragged_order_entries(shape, areas->chunks) + areas->chunks + 1;
+    behind.tables = *end;
+    *end += epx_round_up(entries * (int64_t)sizeof(int32_t), (int64_t)sizeof(int64_t));
+    behind.send = *end;
+    *end += epx_ragged_sends_max(shape, areas) * (int64_t)sizeof(epx_piece_t);
+    behind.receive = *end;
+    *end += epx_ragged_receives_max(shape, areas) * (int64_t)sizeof(epx_piece_t);
+    behind.made = *end;
+    *end += staged * 2 * areas->plan.runs_bytes;
+    behind.wire_rows = *end;
+    *end += pairs * shape->ranks * (int64_t)sizeof(int64_t);
+    return behind;
+}
+
+int64_t epx_ragged_transport_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas)
+{
+    return lay_behind(shape, areas).bytes;
+}
+
+/* Staged, kernels store into this rank's segment alone. */
+static epx_status_t set_destinations(epx_ragged_t *ragged)
+{
+    const epx_transport_env_t *env = &ragged->base.env;
+    char *behind = (char *)ragged;
+    ragged->destinations = env->segment.peer_ptr;
+    if (!epx_is_staged(env->fabric->caps))
+        return EPX_OK;
+    behind_t at = lay_behind(env->shape, &ragged->areas);
+    ragged->send = (epx_piece_t *)(void *)(behind + at.send);
+    ragged->receive = (epx_piece_t *)(void *)(behind + at.receive);
+    ragged->made = (epx_run_t *)(void *)(behind + at.made);
+    ragged->wire_rows = (int64_t *)(void *)(behind + at.wire_rows);
+    void *table =
+        (char *)env->scratch + env->shape->lanes * ragged->areas.scratch.bytes + ragged->areas.destinations;
+    ragged->destinations = table;
+    return epx_staged_table(env, table, env->segment.base, env->segment.base);
+}
+
 /* What the layout kernel reads, in device memory. */
 static epx_status_t copy_tables(epx_ragged_t *ragged)
 {
@@ -109,6 +160,8 @@ static epx_status_t ragged_open(const epx_transport_env_t *env, void *memory, ep
     set_order(ragged, env->shape, (int32_t *)(ragged + 1));
     status = copy_tables(ragged);
     if (status == EPX_OK)
+        status = set_destinations(ragged);
+    if (status == EPX_OK)
         status = fill_at_open(ragged);
     if (status == EPX_OK)
         status = env->device->synchronize(NULL);
@@ -135,6 +188,22 @@ static void ragged_dump(epx_transport_t *transport, void (*line)(void *context, 
 
 /* ---- calls ------------------------------------------------------------------------------------------------------ */
 
+static void set_targets(epx_ragged_call_t *call)
+{
+    const epx_ragged_areas_t *areas = &call->ragged->areas;
+    call->targets = 1;
+    call->target[0] = (epx_ragged_target_t){.slot = call->slot,
+                                            .slot_offset = call->slot_offset,
+                                            .home_rows = call->return_offset,
+                                            .home_dots = call->return_offset + areas->return_dots,
+                                            .home_sums = call->return_offset + areas->return_sums};
+    if (!epx_ragged_is_staged(call->ragged))
+        return;
+    call->targets = 2;
+    call->target[0].runs = areas->plan.runs_bytes; /* those of this rank alone */
+    call->target[1] = epx_ragged_staging_target(call);
+}
+
 epx_ragged_call_t epx_ragged_call(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move,
                                   int32_t wave, epx_stream_t stream)
 {
@@ -146,19 +215,21 @@ epx_ragged_call_t epx_ragged_call(epx_transport_t *transport, epx_plan_base_t *p
     int64_t slot = (int64_t)lane * shape->depth + wave % shape->depth;
     const epx_ragged_slot_t *parts = backward ? &areas->backward : &areas->forward;
 
-    return (epx_ragged_call_t){.ragged = ragged,
-                               .plan = plan,
-                               .shape = shape,
-                               .kernels = transport->env.kernels,
-                               .move = move,
-                               .wave = wave,
-                               .backward = backward,
-                               .slot = parts,
-                               .slot_offset =
-                                   (backward ? areas->backward_slots : areas->slots) + slot * parts->bytes,
-                               .return_offset = areas->returns + lane * areas->return_bytes,
-                               .scratch = (char *)transport->env.scratch + lane * areas->scratch.bytes,
-                               .stream = stream};
+    epx_ragged_call_t call = {.ragged = ragged,
+                              .plan = plan,
+                              .shape = shape,
+                              .kernels = transport->env.kernels,
+                              .move = move,
+                              .wave = wave,
+                              .backward = backward,
+                              .slot = parts,
+                              .slot_offset =
+                                  (backward ? areas->backward_slots : areas->slots) + slot * parts->bytes,
+                              .return_offset = areas->returns + lane * areas->return_bytes,
+                              .scratch = (char *)transport->env.scratch + lane * areas->scratch.bytes,
+                              .stream = stream};
+    set_targets(&call);
+    return call;
 }
 
 static uint64_t *epoch_of(const epx_ragged_call_t *call)
@@ -176,7 +247,15 @@ void epx_ragged_begin(const epx_ragged_call_t *call) { *epoch_of(call) = epx_lan
 
 epx_status_t epx_ragged_post(const epx_ragged_call_t *call)
 {
-    return epx_move_post(&call->ragged->base, channel_of(call), *epoch_of(call), EPX_ALL_PEERS, call->stream);
+    epx_pieces_t list, *pieces = NULL;
+    if (epx_ragged_is_staged(call->ragged)) {
+        pieces = &list;
+        epx_status_t status = epx_ragged_list_pieces(call, pieces);
+        if (status != EPX_OK)
+            return status;
+    }
+    return epx_move_post(&call->ragged->base, channel_of(call), *epoch_of(call), EPX_ALL_PEERS, pieces,
+                         call->stream);
 }
 
 epx_status_t epx_ragged_wait(const epx_ragged_call_t *call)

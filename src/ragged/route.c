@@ -134,5 +134,7 @@ epx_status_t epx_ragged_route(epx_transport_t *transport, epx_plan_base_t *plan,
     if (status != EPX_OK)
         return publish_failure(transport, plan, status, stream);
     status = exchange_counts(transport, plan, stream);
-    return status == EPX_OK ? lay_out(transport, plan, stream) : status;
+    if (status == EPX_OK)
+        status = lay_out(transport, plan, stream);
+    return status == EPX_OK ? epx_ragged_stage_route(transport, plan, stream) : status;
 }

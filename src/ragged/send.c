@@ -1,14 +1,17 @@
 /*
  * Rows to the experts and home again. Everything that travels is put by kernels->push, run by run; no count
- * is needed on the host. SPDX-License-Identifier: Apache-2.0
+ * is needed on the host. What is written where, and by which runs, is in the call's targets: the peers'
+ * memory, or two of them where rows are staged. SPDX-License-Identifier: Apache-2.0
  */
 #include "ragged/internal.h"
+
+typedef epx_ragged_target_t target_t;
 
 /* A push of this wave; index and runs follow. */
 static epx_k_push_t new_push(const epx_ragged_call_t *call)
 {
     return (epx_k_push_t){.units = call->shape->sm_budget,
-                          .dst = call->ragged->base.env.segment.peer_ptr,
+                          .dst = call->ragged->destinations,
                           .rank = call->shape->rank,
                           .columns = call->shape->top_k};
 }
@@ -26,20 +29,20 @@ static void add_part(epx_k_push_t *push, epx_part_kind_t kind, const void *src, 
 }
 
 /* Runs of this wave by expert, from my assignments to their places. */
-static void by_assignment(const epx_ragged_call_t *call, epx_k_push_t *push)
+static void by_assignment(const epx_ragged_call_t *call, const target_t *to, epx_k_push_t *push)
 {
     const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
     const int32_t *first = call->ragged->order.first + (int64_t)call->wave * call->shape->ranks;
     push->index = epx_ragged_plan_at(call, plan->send);
-    push->runs = (const epx_run_t *)epx_ragged_plan_at(call, plan->send_runs) + first[0];
+    push->runs = (const epx_run_t *)epx_ragged_plan_at(call, plan->send_runs + to->runs) + first[0];
     push->run_count = first[call->shape->ranks] - first[0];
 }
 
 /* Runs of this wave by rank, from one of the plan's tables. */
-static void by_pair(const epx_ragged_call_t *call, epx_k_push_t *push, int64_t runs_area)
+static void by_pair(const epx_ragged_call_t *call, const target_t *to, epx_k_push_t *push, int64_t runs_area)
 {
-    push->runs =
-        (const epx_run_t *)epx_ragged_plan_at(call, runs_area) + (int64_t)call->wave * call->shape->ranks;
+    push->runs = (const epx_run_t *)epx_ragged_plan_at(call, runs_area + to->runs) +
+                 (int64_t)call->wave * call->shape->ranks;
     push->run_count = call->shape->ranks;
 }
 
@@ -49,68 +52,70 @@ static epx_status_t run_push(const epx_ragged_call_t *call, const epx_k_push_t *
 }
 
 /* The row itself with what stands beside it. `rows`: one per token, reached by index / divide. */
-static void add_rows(const epx_ragged_call_t *call, epx_k_push_t *push, const void *rows, const void *aux,
-                     int32_t divide)
+static void add_rows(const epx_ragged_call_t *call, const target_t *to, epx_k_push_t *push, const void *rows,
+                     const void *aux, int32_t divide)
 {
     const epx_shape_t *shape = call->shape;
-    add_part(push, EPX_PART_COPY, rows, shape->row_bytes, divide, call->slot_offset + call->slot->rows,
+    add_part(push, EPX_PART_COPY, rows, shape->row_bytes, divide, to->slot_offset + to->slot->rows,
              shape->row_bytes);
     if (shape->aux_bytes > 0 && !call->backward) {
         const void *zero = call->scratch + call->ragged->areas.scratch.zero;
         add_part(push, EPX_PART_COPY, aux != NULL ? aux : zero, shape->aux_bytes, divide,
-                 call->slot_offset + call->slot->aux, shape->aux_bytes);
+                 to->slot_offset + to->slot->aux, shape->aux_bytes);
         if (aux == NULL)
             push->part[push->parts - 1].src_stride = 0;
     }
     if (shape->check == EPX_CHECK_FULL) {
-        add_part(push, EPX_PART_CHECKSUM, rows, shape->row_bytes, divide,
-                 call->slot_offset + call->slot->sums, (int64_t)sizeof(uint32_t));
+        add_part(push, EPX_PART_CHECKSUM, rows, shape->row_bytes, divide, to->slot_offset + to->slot->sums,
+                 (int64_t)sizeof(uint32_t));
     }
 }
 
 /* What belongs to a place: origin, and in the backward pass the weight. */
-static void add_place_parts(const epx_ragged_call_t *call, epx_k_push_t *push)
+static void add_place_parts(const epx_ragged_call_t *call, const target_t *to, epx_k_push_t *push)
 {
     if (call->backward)
         add_part(push, EPX_PART_COPY, epx_ragged_plan_at(call, call->ragged->areas.plan.weights),
-                 sizeof(float), 1, call->slot_offset + call->slot->weights, sizeof(float));
+                 sizeof(float), 1, to->slot_offset + to->slot->weights, sizeof(float));
     if (call->shape->origin)
-        add_part(push, EPX_PART_ORIGIN, NULL, sizeof(epx_origin_t), 1, call->slot_offset + call->slot->origin,
+        add_part(push, EPX_PART_ORIGIN, NULL, sizeof(epx_origin_t), 1, to->slot_offset + to->slot->origin,
                  sizeof(epx_origin_t));
 }
 
-static epx_status_t send_assignments(const epx_ragged_call_t *call, const void *rows, const void *aux)
+static epx_status_t send_assignments(const epx_ragged_call_t *call, const target_t *to, const void *rows,
+                                     const void *aux)
 {
     epx_k_push_t push = new_push(call);
-    by_assignment(call, &push);
-    add_rows(call, &push, rows, aux, call->shape->top_k);
-    add_place_parts(call, &push);
+    by_assignment(call, to, &push);
+    add_rows(call, to, &push, rows, aux, call->shape->top_k);
+    add_place_parts(call, to, &push);
     return run_push(call, &push);
 }
 
 /* Entry i of a plan's int32 or fp32 table to row i of the same run in the slot. */
-static void add_table(const epx_ragged_call_t *call, epx_k_push_t *push, int64_t plan_area, int64_t slot_area)
+static void add_table(const epx_ragged_call_t *call, const target_t *to, epx_k_push_t *push,
+                      int64_t plan_area, int64_t slot_area)
 {
     add_part(push, EPX_PART_COPY, epx_ragged_plan_at(call, plan_area), sizeof(int32_t), 1,
-             call->slot_offset + slot_area, sizeof(int32_t));
+             to->slot_offset + slot_area, sizeof(int32_t));
 }
 
 /* Lists of the wire rows, and how many wire rows there are. */
-static epx_status_t send_lists(const epx_ragged_call_t *call)
+static epx_status_t send_lists(const epx_ragged_call_t *call, const target_t *to)
 {
     const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
     epx_k_push_t rows = new_push(call), list = new_push(call), head = new_push(call);
 
-    by_pair(call, &rows, plan->wire_runs);
-    add_table(call, &rows, plan->wire_first, call->slot->first);
-    add_table(call, &rows, plan->wire_count, call->slot->count);
-    by_pair(call, &list, plan->list_runs);
-    add_table(call, &list, plan->list_place, call->slot->list);
+    by_pair(call, to, &rows, plan->wire_runs);
+    add_table(call, to, &rows, plan->wire_first, to->slot->first);
+    add_table(call, to, &rows, plan->wire_count, to->slot->count);
+    by_pair(call, to, &list, plan->list_runs);
+    add_table(call, to, &list, plan->list_place, to->slot->list);
     if (!call->backward)
-        add_table(call, &list, plan->list_weight, call->slot->weights);
-    by_pair(call, &head, plan->head_runs);
+        add_table(call, to, &list, plan->list_weight, to->slot->weights);
+    by_pair(call, to, &head, plan->head_runs);
     add_part(&head, EPX_PART_COPY, epx_ragged_plan_at(call, plan->home_count), sizeof(int64_t), 1,
-             call->slot_offset + call->slot->head, sizeof(int64_t));
+             to->slot_offset + to->slot->head, sizeof(int64_t));
 
     epx_status_t status = run_push(call, &rows);
     if (status == EPX_OK)
@@ -118,45 +123,48 @@ static epx_status_t send_lists(const epx_ragged_call_t *call)
     return status == EPX_OK ? run_push(call, &head) : status;
 }
 
-static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const void *rows, const void *aux)
+static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const target_t *to, const void *rows,
+                                   const void *aux)
 {
     const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
     epx_k_push_t wire = new_push(call), places = new_push(call);
 
     wire.index = epx_ragged_plan_at(call, plan->wire_token);
-    by_pair(call, &wire, plan->wire_runs);
-    add_rows(call, &wire, rows, aux, 1);
-    by_assignment(call, &places);
-    add_table(call, &places, plan->wire_row, call->slot->index);
-    add_place_parts(call, &places);
+    by_pair(call, to, &wire, plan->wire_runs);
+    add_rows(call, to, &wire, rows, aux, 1);
+    by_assignment(call, to, &places);
+    add_table(call, to, &places, plan->wire_row, to->slot->index);
+    add_place_parts(call, to, &places);
 
     epx_status_t status = run_push(call, &wire);
     if (status == EPX_OK)
         status = run_push(call, &places);
-    return status == EPX_OK ? send_lists(call) : status;
+    return status == EPX_OK ? send_lists(call, to) : status;
 }
 
 epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux)
 {
-    epx_status_t status =
-        call->ragged->areas.rank_wire ? send_wire_rows(call, rows, aux) : send_assignments(call, rows, aux);
+    epx_status_t status = EPX_OK;
+    for (const target_t *to = call->target; to < call->target + call->targets && status == EPX_OK; to++)
+        status = call->ragged->areas.rank_wire ? send_wire_rows(call, to, rows, aux)
+                                               : send_assignments(call, to, rows, aux);
     return status == EPX_OK ? epx_ragged_count_sent(call) : status;
 }
 
 /* ---- home ------------------------------------------------------------------------------------------------------- */
 
 /* Rank wire: sums of each wire row, written straight into the return area of its sender. */
-static epx_status_t send_sums(const epx_ragged_call_t *call, const void *rows)
+static epx_status_t send_sums(const epx_ragged_call_t *call, const target_t *to, const void *rows)
 {
     const epx_ragged_areas_t *areas = &call->ragged->areas;
     int64_t pairs = (int64_t)call->wave * call->shape->ranks;
     epx_k_ragged_return_t args = {
         .units = call->shape->sm_budget,
-        .dst = call->ragged->base.env.segment.peer_ptr,
-        .dst_offset = call->return_offset,
+        .dst = call->ragged->destinations,
+        .dst_offset = to->home_rows,
         .dst_stride = call->shape->row_bytes,
-        .sum_offset = call->shape->check == EPX_CHECK_FULL ? call->return_offset + areas->return_sums : -1,
-        .runs = (const epx_run_t *)epx_ragged_plan_at(call, areas->plan.back_runs) + pairs,
+        .sum_offset = call->shape->check == EPX_CHECK_FULL ? to->home_sums : -1,
+        .runs = (const epx_run_t *)epx_ragged_plan_at(call, areas->plan.back_runs + to->runs) + pairs,
         .rows = (const int64_t *)(void *)epx_ragged_slot_at(call, call->slot->head),
         .run_count = call->shape->ranks,
         .first = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->first),
@@ -171,28 +179,34 @@ static epx_status_t send_sums(const epx_ragged_call_t *call, const void *rows)
     return call->kernels->ragged_return(&args, call->stream);
 }
 
-epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots)
+static epx_status_t send_home_to(const epx_ragged_call_t *call, const target_t *to, const void *rows,
+                                 const float *dots)
 {
     const epx_ragged_areas_t *areas = &call->ragged->areas;
     const int32_t *local_first = call->ragged->local_first + call->wave;
     epx_k_push_t push = new_push(call);
-    push.runs = (const epx_run_t *)epx_ragged_plan_at(call, areas->plan.return_runs) +
+    push.runs = (const epx_run_t *)epx_ragged_plan_at(call, areas->plan.return_runs + to->runs) +
                 (int64_t)local_first[0] * call->shape->ranks;
     push.run_count = (local_first[1] - local_first[0]) * call->shape->ranks;
 
     if (!areas->rank_wire) {
-        add_part(&push, EPX_PART_COPY, rows, call->shape->row_bytes, 1, call->return_offset,
+        add_part(&push, EPX_PART_COPY, rows, call->shape->row_bytes, 1, to->home_rows,
                  call->shape->row_bytes);
         if (call->shape->check == EPX_CHECK_FULL)
-            add_part(&push, EPX_PART_CHECKSUM, rows, call->shape->row_bytes, 1,
-                     call->return_offset + areas->return_sums, (int64_t)sizeof(uint32_t));
+            add_part(&push, EPX_PART_CHECKSUM, rows, call->shape->row_bytes, 1, to->home_sums,
+                     (int64_t)sizeof(uint32_t));
     }
     if (dots != NULL)
-        add_part(&push, EPX_PART_COPY, dots, sizeof(float), 1, call->return_offset + areas->return_dots,
-                 sizeof(float));
+        add_part(&push, EPX_PART_COPY, dots, sizeof(float), 1, to->home_dots, sizeof(float));
 
     epx_status_t status = run_push(call, &push);
-    if (status == EPX_OK && areas->rank_wire)
-        status = send_sums(call, rows);
+    return status == EPX_OK && areas->rank_wire ? send_sums(call, to, rows) : status;
+}
+
+epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots)
+{
+    epx_status_t status = epx_ragged_fill_staged_home(call);
+    for (const target_t *to = call->target; to < call->target + call->targets && status == EPX_OK; to++)
+        status = send_home_to(call, to, rows, dots);
     return status == EPX_OK ? epx_ragged_count_sent(call) : status;
 }

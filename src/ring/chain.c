@@ -72,7 +72,7 @@ static epx_ring_chain_t *chain_of(const epx_ring_step_t *step)
 
 static epx_status_t post(epx_ring_step_t *step, int32_t channel, uint64_t epoch, int32_t peer)
 {
-    return epx_move_post(&step->ring->base, channel, epoch, peer, step->stream);
+    return epx_move_post(&step->ring->base, channel, epoch, peer, NULL, step->stream);
 }
 
 static epx_status_t await(epx_ring_step_t *step, int32_t channel, uint64_t epoch, int32_t peer,

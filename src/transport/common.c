@@ -188,10 +188,12 @@ epx_status_t epx_route_post_failure(epx_transport_t *transport, const epx_plan_b
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
 epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer,
-                           epx_stream_t stream)
+                           const epx_pieces_t *pieces, epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;
     epx_post_t post = {.channel = channel, .epoch = {.base = NULL, .add = epoch}, .peer = peer};
+    if (pieces != NULL)
+        epx_pieces_into(pieces, &transport->env.segment, &post);
     return fabric->ops->post(fabric, &post, stream);
 }
 

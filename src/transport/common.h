@@ -7,6 +7,8 @@
 
 #include <epx/transport.h>
 
+#include "transport/pieces.h"
+
 /* The four data movements of a wave, each with a channel of its own per (lane, slot). */
 typedef enum epx_move {
     EPX_MOVE_DISPATCH = 0,
@@ -107,9 +109,10 @@ epx_status_t epx_head_write(epx_transport_t *transport, epx_plan_base_t *plan, i
 epx_status_t epx_head_mark(epx_transport_t *transport, epx_plan_base_t *plan, int32_t *flag,
                            epx_stream_t stream);
 
-/* Sets my word of the move at one peer or all (EPX_ALL_PEERS); rows have been stored before (LOADSTORE). */
+/* Sets my word of the move at one peer or all (EPX_ALL_PEERS). Rows have been stored before (LOADSTORE,
+ * pieces NULL), or are sent now. */
 epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer,
-                           epx_stream_t stream);
+                           const epx_pieces_t *pieces, epx_stream_t stream);
 
 typedef struct epx_move_wait {
     epx_move_t move;

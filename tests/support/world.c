@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "support/device.h"
+#include "support/pieces.h"
 
 #define FAILURES_SHOWN 12
 #define STACK_BYTES ((size_t)1 << 20)
@@ -244,6 +245,7 @@ void world_run(int ranks, rank_fn fn, void *arg)
 void clean_environment(void)
 {
     extern char **environ;
+    test_fabric_choose();
     for (size_t i = 0; environ[i];) {
         char name[128];
         size_t length = strcspn(environ[i], "=");

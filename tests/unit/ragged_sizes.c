@@ -145,6 +145,42 @@ Test(ragged_sizes, giants_are_refused)
     cr_assert_eq(epx_ragged_query(&shape, LOCAL, &services, &sizes), EPX_ERR_ARG);
 }
 
+static int64_t staging_of(const epx_shape_t *shape, uint32_t caps)
+{
+    epx_sizes_t sizes;
+    cr_assert_eq(epx_ragged_query(shape, caps, &services, &sizes), EPX_OK, "%s", text);
+    epx_sizes_t plain;
+    cr_assert_eq(epx_ragged_query(shape, caps | EPX_FABRIC_LOADSTORE, &services, &plain), EPX_OK);
+    cr_assert_eq(sizes.segment_bytes - plain.segment_bytes, sizes.staging_bytes);
+    return sizes.staging_bytes;
+}
+
+/*
+ * T_max * K = 512 assignments of 16 bytes may leave a rank, with 4 bytes of weight each: 10240. As many may
+ * be sent back, with a gradient of the weight each: 10240. However many ranks there are.
+ */
+Test(ragged_sizes, staging_is_what_one_rank_sends)
+{
+    epx_shape_t shape = shape_of(8, 64, 8, 64, 1, 1);
+    shape.wire = EPX_WIRE_ASSIGNMENT;
+    cr_assert_eq(staging_of(&shape, LOCAL), 0);
+    cr_assert_eq(staging_of(&shape, NETWORK), 20480);
+    shape = shape_of(64, 64, 8, 64, 1, 1);
+    shape.wire = EPX_WIRE_ASSIGNMENT;
+    cr_assert_eq(staging_of(&shape, NETWORK), 20480);
+    /* What goes out has one area for each lane, what goes home one for each slot. */
+    shape.lanes = 2;
+    shape.depth = 3;
+    cr_assert_eq(staging_of(&shape, NETWORK), 2 * 10240 + 6 * 10240);
+    /* Gradients go out of their own, beside rows that are dispatched again. */
+    shape.backward = EPX_BACKWARD_RECOMPUTE;
+    cr_assert_eq(staging_of(&shape, NETWORK), 4 * 10240 + 6 * 10240);
+    shape.backward = EPX_BACKWARD_NONE;
+    cr_assert_eq(staging_of(&shape, NETWORK), 2 * 8192 + 6 * 8192);
+    shape = shape_of(1, 64, 8, 64, 1, 1);
+    cr_assert_eq(staging_of(&shape, NETWORK), 0);
+}
+
 static void refused(const epx_shape_t *shape, uint32_t caps, const char *word)
 {
     char reason[256] = "";
@@ -158,7 +194,7 @@ Test(ragged_sizes, settings_without_meaning)
     char reason[256];
     epx_shape_t good = shape_of(2, 4, 2, 64, 2, 1), shape = good;
     cr_assert_gt(epx_ragged_probe(&good, LOCAL, reason, sizeof(reason)), 0);
-    refused(&good, 0, "loads and stores");
+    cr_assert_gt(epx_ragged_probe(&good, NETWORK, reason, sizeof(reason)), 0);
     shape.overflow = EPX_OVERFLOW_DROP;
     refused(&shape, LOCAL, "EPX_OVERFLOW");
     shape = good;
