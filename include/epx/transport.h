@@ -86,7 +86,7 @@ typedef struct epx_lane {
 /* A plan as a transport sees it. Byte and wait counters are of all passes since the route. */
 typedef struct epx_plan_base {
     void *bytes; /* [plan_bytes] device */
-    void *state; /* [plan_state_bytes] host, zeroed at creation */
+    void *state; /* [plan_state_bytes] host, zeroed at creation, and when other bytes are loaded */
     epx_lane_t *lane;
     int32_t waves; /* set by route with extra_wave */
     /*

@@ -409,6 +409,8 @@ epx_status_t epx_plan_load(epx_plan_h plan, const void *copy, epx_stream_t strea
     status = group->selection.device->copy(plan->base.bytes, copy, (size_t)plan->bytes, stream);
     if (status != EPX_OK)
         return status;
+    /* What the transport remembers of the old bytes. */
+    memset(plan->base.state, 0, (size_t)group->selection.sizes.plan_state_bytes);
     plan->base.head = head;
     plan->base.waves = head.waves;
     plan->base.attached = 1;
