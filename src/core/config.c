@@ -11,9 +11,10 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "fabric/fault/spec.h"
 #include "transport/registry.h"
 
-typedef enum row_kind { ROW_TEXT, ROW_REAL, ROW_COUNT, ROW_CHOICE, ROW_LATER } row_kind_t;
+typedef enum row_kind { ROW_TEXT, ROW_REAL, ROW_COUNT, ROW_CHOICE, ROW_FAULT, ROW_LATER } row_kind_t;
 
 enum { NOWHERE = -1 };
 
@@ -78,7 +79,8 @@ static const epx_config_row_t rows[] = {
     {"RECORD", ROW_LATER, "off", "off", "flight recorder files", NULL, NOWHERE, NOWHERE, 0, 0},
     {"STATS", ROW_TEXT, "", "a folder", "per-step JSONL of drops, waits and bytes, one file per rank", NULL,
      NOWHERE, TO(stats), EPX_CONFIG_TEXT_BYTES, 0},
-    {"FAULT", ROW_LATER, "", "a specification", "fault injection", NULL, NOWHERE, NOWHERE, 0, 0},
+    {"FAULT", ROW_FAULT, "", "rules of key=value words, docs/faults.md", "disturbs chosen calls, on purpose",
+     NULL, NOWHERE, TO(fault), EPX_CONFIG_TEXT_BYTES, 0},
     {"CHECK", ROW_CHOICE, "off", "off, canary, full", "poison and verify buffers", check_choices, FROM(check),
      TO(check), 4, 0},
     {"LOG", ROW_CHOICE, "warn", "warn, error, info, debug, trace", "log level", log_choices, NOWHERE,
@@ -197,6 +199,7 @@ static int program_text(const epx_config_row_t *row, const epx_group_config_t *c
             snprintf(text, bytes, "%d", value);
         return value != 0;
     }
+    case ROW_FAULT:
     case ROW_LATER: break;
     }
     return 0;
@@ -239,6 +242,19 @@ static int parse_number(const epx_config_row_t *row, const char *text, double *v
     return end != text && *end == '\0' && errno == 0 && *value_p > 0 && *value_p <= row->most;
 }
 
+static epx_status_t parse_fault(const epx_config_row_t *row, const char *text, char *problem, size_t bytes,
+                                char *to)
+{
+    epx_fault_spec_t spec;
+    if (strlen(text) + 1 >= (size_t)row->bytes) {
+        snprintf(problem, bytes, "EPX_FAULT is longer than %d bytes; leave rules out", row->bytes - 2);
+        return EPX_ERR_ARG;
+    }
+    if (to != NULL)
+        snprintf(to, (size_t)row->bytes, "%s", text);
+    return epx_fault_parse(text, &spec, problem, bytes);
+}
+
 /* Checks the text of a setting and stores it in settings (NULL: check only). */
 static epx_status_t parse_value(const epx_config_row_t *row, const epx_setting_t *setting, char *problem,
                                 size_t bytes, epx_settings_t *settings)
@@ -253,6 +269,7 @@ static epx_status_t parse_value(const epx_config_row_t *row, const epx_setting_t
             return EPX_OK;
         snprintf(problem, bytes, "%s=%s: this version has no such part; unset it", setting->variable, text);
         return EPX_ERR_UNSUPPORTED;
+    case ROW_FAULT: return parse_fault(row, text, problem, bytes, to);
     case ROW_TEXT:
         while (row->choices != NULL && row->choices[known] != NULL && strcmp(row->choices[known], text) != 0)
             known++;

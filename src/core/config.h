@@ -27,6 +27,7 @@ typedef struct epx_settings {
     epx_check_t check;
     int64_t timeout_ms;
     char stats[EPX_CONFIG_TEXT_BYTES]; /* folder or "" */
+    char fault[EPX_CONFIG_TEXT_BYTES]; /* a specification that has been read well, or "" */
     int32_t log_level;
 } epx_settings_t;
 

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "core/select.h"
+#include "fabric/fault/fault.h"
 
 typedef struct epx_group epx_group_t;
 
@@ -66,6 +67,7 @@ struct epx_group {
     epx_block_t tables, state, scratch, batch; /* tables: cards, ownership, owner copy, lanes */
     epx_segment_t segment;
     epx_fabric_t *fabric;
+    epx_fault_t *fault; /* NULL: nothing is disturbed */
     epx_transport_t *transport;
     epx_group_lane_t *lanes;
     epx_stream_t

@@ -129,6 +129,10 @@ static epx_status_t build_locally(epx_group_t *group)
     }
     status = epx_select_among(config, group->rank, group->ranks, group->reach, tables + layout.owners, NULL,
                               NULL, &group->selection);
+    if (status == EPX_OK && group->fault == NULL)
+        status = epx_fault_new(group->selection.settings.fault, group->name, group->rank, &group->fault);
+    if (status == EPX_OK && group->fault != NULL)
+        status = epx_fault_check(group->fault, group->selection.caps, group->selection.device);
     if (status != EPX_OK)
         return status;
     const epx_sizes_t *sizes = &group->selection.sizes;
@@ -184,6 +188,21 @@ static epx_status_t explain_memory(const epx_group_t *group, epx_status_t status
                     epx_last_error(), text);
 }
 
+static const epx_kernels_t *kernels_of(epx_group_t *group)
+{
+    const epx_kernels_t *kernels = group->selection.device->kernels;
+    return group->fault != NULL ? epx_fault_kernels(group->fault, kernels) : kernels;
+}
+
+/* What EPX_FAULT disturbs goes through a wrapper. Memory for it is the one thing that may be missing here,
+ * and no reason to keep the others waiting. */
+static void wrap_faults(epx_group_t *group, const epx_fabric_config_t *config)
+{
+    if (group->fault != NULL &&
+        epx_fault_wrap(group->fault, config, group->selection.shape.row_bytes, &group->fabric) != EPX_OK)
+        epx_log(EPX_LOG_ERROR, "fault", "%s", epx_last_error());
+}
+
 /* Fabric, segment, transport: collective, every rank takes every step or none does. */
 static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bootstrap)
 {
@@ -194,19 +213,20 @@ static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bo
     epx_status_t status = selection->fabric->open(&config, &group->fabric);
     if (status != EPX_OK)
         return status;
+    wrap_faults(group, &config);
     if (segment_bytes > 0) {
-        void *memory = selection->fabric->segment_allocate != NULL
-                           ? selection->fabric->segment_allocate(group->fabric, (size_t)segment_bytes)
+        void *memory = group->fabric->ops->segment_allocate != NULL
+                           ? group->fabric->ops->segment_allocate(group->fabric, (size_t)segment_bytes)
                            : epx_group_allocate(&group->allocator, segment_bytes, 1);
         status =
-            selection->fabric->segment_open(group->fabric, memory, (size_t)segment_bytes, &group->segment);
+            group->fabric->ops->segment_open(group->fabric, memory, (size_t)segment_bytes, &group->segment);
     }
     if (status == EPX_OK) {
         epx_transport_env_t env = {.shape = &selection->shape,
                                    .sizes = &selection->sizes,
                                    .fabric = group->fabric,
                                    .device = selection->device,
-                                   .kernels = selection->device->kernels,
+                                   .kernels = kernels_of(group),
                                    .services = epx_services(),
                                    .group_name = group->name,
                                    .segment = group->segment,
@@ -277,6 +297,7 @@ static epx_group_t *make_struct(const epx_group_config_t *checked)
 static void free_struct(epx_group_t *group)
 {
     epx_allocator_t allocator = group->allocator;
+    epx_fault_free(&group->fault);
     allocator.release(allocator.context, group, sizeof(*group), 0);
 }
 

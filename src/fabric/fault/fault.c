@@ -1,0 +1,202 @@
+/* Which rule acts when, and what needs nobody else. SPDX-License-Identifier: Apache-2.0 */
+#include "fabric/fault/fault.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "base/bell.h"
+#include "fabric/fault/internal.h"
+
+static _Atomic uint64_t process_trace;
+
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
+    return value ^ value >> 31;
+}
+
+static int is_of_comm(const epx_fault_rule_t *rule) { return rule->op >= EPX_FAULT_OP_ALLREDUCE; }
+
+static int names_group(const epx_fault_rule_t *rule, const char *name)
+{
+    return rule->group[0] == '\0' || strcmp(rule->group, name) == 0;
+}
+
+epx_status_t epx_fault_new(const char *text, const char *name, int32_t rank, epx_fault_t **fault_p)
+{
+    epx_fault_spec_t spec;
+    char problem[512];
+    int32_t wanted = 0;
+    *fault_p = NULL;
+    if (epx_fault_parse(text, &spec, problem, sizeof(problem)) != EPX_OK)
+        return epx_fail(EPX_ERR_ARG, "%s", problem);
+    for (int32_t i = 0; i < spec.rules; i++)
+        wanted += names_group(&spec.rule[i], name);
+    if (wanted == 0)
+        return EPX_OK;
+    epx_fault_t *fault = calloc(1, sizeof(*fault));
+    if (fault == NULL)
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory for the faults of EPX_FAULT", name);
+    fault->spec = spec;
+    fault->rank = rank;
+    snprintf(fault->name, sizeof(fault->name), "%s", name);
+    *fault_p = fault;
+    return EPX_OK;
+}
+
+void epx_fault_free(epx_fault_t **fault_p)
+{
+    if (*fault_p == NULL)
+        return;
+    epx_fault_set_segment(*fault_p, NULL);
+    free(*fault_p);
+    *fault_p = NULL;
+}
+
+epx_status_t epx_fault_check(const epx_fault_t *fault, uint32_t caps, const epx_device_ops_t *device)
+{
+    for (int32_t i = 0; i < fault->spec.rules; i++) {
+        const epx_fault_rule_t *rule = &fault->spec.rule[i];
+        int put = rule->at == EPX_FAULT_PUT_PRE || rule->at == EPX_FAULT_PUT_POST ||
+                  rule->what == EPX_FAULT_REORDER;
+        if (rule->what == EPX_FAULT_HOG)
+            return epx_fail(
+                EPX_ERR_UNSUPPORTED,
+                "EPX_FAULT: do=hog occupies multiprocessors, which device %s of this version cannot",
+                device->name);
+        if (put && (!device->host_access || (caps & EPX_FABRIC_LOADSTORE) == 0))
+            return epx_fail(
+                EPX_ERR_UNSUPPORTED,
+                "EPX_FAULT: do=%s at=%s touches rows on their way, which needs a fabric with loads and "
+                "stores and device host (device %s)",
+                epx_fault_do_name(rule->what), epx_fault_point_name(rule->at), device->name);
+    }
+    return EPX_OK;
+}
+
+void epx_fault_call(epx_fault_t *fault, const epx_fault_call_t *call) { fault->call = *call; }
+
+/* Everything but the point and the peer. */
+static int fits_call(const epx_fault_t *fault, const epx_fault_rule_t *rule)
+{
+    const epx_fault_call_t *call = &fault->call;
+    int comm_call = call->op >= EPX_FAULT_OP_ALLREDUCE;
+    return names_group(rule, fault->name) && (rule->rank == EPX_FAULT_ANY || rule->rank == fault->rank) &&
+           is_of_comm(rule) == comm_call && (rule->op == EPX_FAULT_ANY || rule->op == call->op) &&
+           (rule->seq == EPX_FAULT_ANY || (uint64_t)rule->seq == call->seq) &&
+           (rule->wave == EPX_FAULT_ANY || rule->wave == call->wave);
+}
+
+/* Rows overtake nothing unless they are held back where they are stored. */
+static epx_fault_point_t point_of(const epx_fault_rule_t *rule)
+{
+    return rule->what == EPX_FAULT_REORDER ? EPX_FAULT_PUT_PRE : rule->at;
+}
+
+int epx_fault_may(const epx_fault_t *fault, epx_fault_point_t point)
+{
+    for (int32_t i = 0; i < fault->spec.rules; i++)
+        if (point_of(&fault->spec.rule[i]) == point && fits_call(fault, &fault->spec.rule[i]))
+            return 1;
+    return 0;
+}
+
+/* What has happened, as one number: where, to whom, what. */
+static uint64_t event_of(const epx_fault_t *fault, int32_t rule, int32_t peer)
+{
+    const epx_fault_rule_t *r = &fault->spec.rule[rule];
+    uint64_t event = fault->spec.seed * 0x9e3779b97f4a7c15u;
+    event = mix(event ^ ((uint64_t)(uint32_t)fault->rank << 32 | (uint32_t)peer));
+    event = mix(event ^ fault->call.seq);
+    event = mix(event ^ ((uint64_t)(uint32_t)fault->call.op << 32 | (uint32_t)fault->call.wave));
+    return mix(event ^ ((uint64_t)r->at << 32 | (uint64_t)r->what << 16 | (uint64_t)rule));
+}
+
+static void add_to_trace(epx_fault_t *fault, uint64_t event)
+{
+    uint64_t trace = atomic_load_explicit(&fault->trace, memory_order_relaxed), next = mix(trace ^ event);
+    atomic_store_explicit(&fault->trace, next, memory_order_relaxed);
+    /* One sum over all ranks: what each adds last stands for its whole history. */
+    atomic_fetch_add_explicit(&process_trace, next - trace, memory_order_relaxed);
+}
+
+uint64_t epx_fault_trace(const epx_fault_t *fault)
+{
+    return atomic_load_explicit(&fault->trace, memory_order_relaxed);
+}
+
+uint64_t epx_fault_trace_of_process(void) { return atomic_load(&process_trace); }
+
+static int is_over(const epx_fault_t *fault)
+{
+    return fault->inner != NULL && fault->inner->ops->aborted(fault->inner, NULL) >= 0;
+}
+
+enum { SLICE_NS = 2000000 };
+
+/* Sleeps, or until the group ends; ns < 0: until then. */
+static void sleep_for(const epx_fault_t *fault, int64_t ns)
+{
+    int64_t end = epx_clock_ns() + ns;
+    while (!is_over(fault)) {
+        int64_t left = ns < 0 ? SLICE_NS : end - epx_clock_ns();
+        if (left <= 0)
+            return;
+        epx_nap_ns(left < SLICE_NS ? left : SLICE_NS);
+    }
+}
+
+static void spin_for(const epx_fault_t *fault, int64_t ns)
+{
+    int64_t end = epx_clock_ns() + ns;
+    while (epx_clock_ns() < end && !is_over(fault))
+        epx_spin_pause();
+}
+
+/* A rank that is a thread cannot be stopped alone: it stays in this call until its group has ended. */
+static void stop_rank(const epx_fault_t *fault)
+{
+    if (fault->inner != NULL && (fault->inner->caps & EPX_FABRIC_SHARED_ADDRESS) == 0)
+        raise(SIGSTOP);
+    else
+        sleep_for(fault, -1);
+}
+
+static void act(epx_fault_t *fault, const epx_fault_rule_t *rule, epx_fault_hits_t *hits)
+{
+    switch (rule->what) {
+    case EPX_FAULT_DELAY: sleep_for(fault, rule->argument * 1000000); break;
+    case EPX_FAULT_SPIN: spin_for(fault, rule->argument * 1000000); break;
+    case EPX_FAULT_STOP: stop_rank(fault); break;
+    case EPX_FAULT_KILL: raise(SIGKILL); break;
+    case EPX_FAULT_EXIT: _exit(1);
+    default: hits->what |= 1u << rule->what; hits->argument[rule->what] = rule->argument;
+    }
+}
+
+epx_fault_hits_t epx_fault_at(epx_fault_t *fault, epx_fault_point_t point, int32_t peer)
+{
+    epx_fault_hits_t hits = {0};
+    for (int32_t i = 0; i < fault->spec.rules; i++) {
+        const epx_fault_rule_t *rule = &fault->spec.rule[i];
+        if (point_of(rule) != point || !fits_call(fault, rule) ||
+            (rule->peer != EPX_FAULT_ANY && rule->peer != peer) ||
+            (rule->times > 0 && fault->acted[i] >= rule->times))
+            continue;
+        uint64_t event = event_of(fault, i, peer);
+        if ((double)(mix(event) >> 11) * 0x1p-53 >= rule->chance)
+            continue;
+        fault->acted[i]++;
+        add_to_trace(fault, event);
+        epx_log(EPX_LOG_INFO, "fault", "%s: rank %d: %s at %s of %s %llu", fault->name, fault->rank,
+                epx_fault_do_name(rule->what), epx_fault_point_name(point), epx_fault_op_name(fault->call.op),
+                (unsigned long long)fault->call.seq);
+        act(fault, rule, &hits);
+    }
+    return hits;
+}

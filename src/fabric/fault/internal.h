@@ -1,0 +1,47 @@
+/* The parts of a fault. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_FABRIC_FAULT_INTERNAL_H
+#define EPX_FABRIC_FAULT_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "fabric/fault/fault.h"
+
+/* Rows that are held back: they arrive after their signal. */
+typedef struct fault_late {
+    struct fault_late *next;
+    pthread_t thread;
+    epx_fault_t *fault;
+    int64_t at_ns;
+    void *to; /* the peer's segment as this rank sees it */
+    /* both [bytes] of a segment: where they agree, a row has been stored */
+    uint8_t *one, *other;
+    size_t bytes;
+} fault_late_t;
+
+struct epx_fault {
+    epx_fault_spec_t spec;
+    char name[64];
+    int32_t rank;
+    epx_fault_call_t call;
+    int64_t acted[EPX_FAULT_RULES];
+    _Atomic uint64_t trace;
+    /* the fabric that is wrapped now, NULL between two */
+    epx_fabric_t *inner;
+    _Atomic int32_t closing;
+    /* puts */
+    epx_kernels_t kernels;
+    const epx_kernels_t *real;
+    void *const *table; /* peers' bases of the segment */
+    size_t segment_bytes;
+    int64_t row_bytes;
+    fault_late_t *late;
+    epx_fault_t *next; /* of those that kernels are looked up in */
+};
+
+/* ---- puts.c ---- */
+
+/* The segment that kernels store to; NULL: none any more. Held-back rows are given up. */
+void epx_fault_set_segment(epx_fault_t *fault, const epx_segment_t *segment);
+
+#endif
