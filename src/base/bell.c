@@ -38,6 +38,8 @@ void epx_bell_sleep(epx_bell_t *bell, uint32_t count, int64_t deadline_ns)
 
 int32_t epx_bell_spins(int32_t ranks)
 {
+    if (epx_clock_stands_in() != NULL)
+        return 2;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return ranks <= cores ? 4000 : 50;
 }
