@@ -235,7 +235,9 @@ static int play(epx_rank_t *self)
     epx_perf_case_t *shared = self->context;
     epx_perf_player_t player = {
         .self = self, .shared = shared, .mine = &shared->part[self->rank], .info = EPX_GROUP_INFO_INIT};
-    int rc = epx_rank_check(self, epx_group_open(self->comm, &shared->config, &player.group), "group open");
+    int rc = epx_perf_side_choose(self, shared->config.fabric, shared->config.device);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_rank_check(self, epx_group_open(self->comm, &shared->config, &player.group), "group open");
     if (rc != EPX_EXIT_OK)
         return rc;
     rc = epx_rank_check(self, epx_group_info(player.group, &player.info), "group info");

@@ -64,6 +64,10 @@ typedef struct epx_device_ops {
     epx_status_t (*put)(void *to, const void *from, size_t bytes, epx_stream_t stream);
     /* Waits for everything that this process has given the device. */
     epx_status_t (*drain)(void);
+    /* How many there are of this kind, which one the calling thread uses, and another one from now on. */
+    int32_t (*count)(void);
+    int32_t (*current)(void);
+    epx_status_t (*select)(int32_t index);
     const epx_kernels_t *kernels;
 } epx_device_ops_t;
 

@@ -86,6 +86,20 @@ static void must(epx_status_t status, const char *what)
     abort();
 }
 
+static int is_over_nccl(void)
+{
+    const char *wanted = getenv("TEST_FABRIC");
+    return wanted != NULL && strcmp(wanted, "nccl") == 0;
+}
+
+void rank_device(int rank)
+{
+    if (is_over_nccl())
+        must(test_device()->select(rank), "a GPU of the rank's own");
+}
+
+int ranks_most(void) { return is_over_nccl() ? test_device()->count() : 1 << 20; }
+
 /* ---- streams ------------------------------------------------------------------------------------------------ */
 
 static _Thread_local epx_stream_t mine;

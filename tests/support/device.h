@@ -21,6 +21,11 @@ int on_host(void);
 /* Tests of what has no meaning elsewhere begin with it; ends the test with the reason printed. */
 void only_on_host(const char *why);
 
+/* This thread plays rank `rank`: over fabric `nccl` it has a GPU of its own. */
+void rank_device(int rank);
+/* Most ranks that a test can have. */
+int ranks_most(void);
+
 /* This thread's stream: NULL on the host. Threads that use one call rank_stream_end when they end. */
 epx_stream_t rank_stream(void);
 void rank_stream_end(void);

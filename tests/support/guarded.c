@@ -504,6 +504,16 @@ static epx_status_t guarded_drain(void)
     return EPX_OK;
 }
 
+static int32_t guarded_count(void) { return 1024; }
+
+static int32_t guarded_current(void) { return 0; }
+
+static epx_status_t guarded_select(int32_t index)
+{
+    (void)index;
+    return EPX_OK;
+}
+
 const epx_device_ops_t guarded_device = {
     .name = "cuda",
     .host_access = 0,
@@ -525,5 +535,8 @@ const epx_device_ops_t guarded_device = {
     .stream_wait = guarded_stream_wait,
     .put = guarded_copy,
     .drain = guarded_drain,
+    .count = guarded_count,
+    .current = guarded_current,
+    .select = guarded_select,
     .kernels = &guarded_kernels,
 };

@@ -178,6 +178,7 @@ static void report_hang(const world_t *world, int ranks)
 static void *rank_thread(void *arg)
 {
     rank_t *self = arg;
+    rank_device(self->rank);
     self->world->fn(self);
     self->at = "ended";
     epx_comm_destroy(&self->comm);
@@ -218,6 +219,8 @@ void world_run(int ranks, rank_fn fn, void *arg)
     pthread_attr_t attributes;
     world.rank = calloc((size_t)ranks, sizeof(*world.rank));
     test_device(); /* before there are threads */
+    if (ranks > ranks_most())
+        cr_skip_test("%d ranks need as many GPUs", ranks);
     cr_assert(thread && comm && world.rank);
     atomic_store(&world.running, ranks);
     pthread_barrier_init(&world.barrier, NULL, (unsigned)ranks);

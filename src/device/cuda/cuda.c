@@ -200,6 +200,23 @@ static epx_status_t cuda_drain(void)
     return epx_cuda_status(cudaDeviceSynchronize(), "waiting for the GPU");
 }
 
+static int32_t cuda_count(void)
+{
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+static int32_t cuda_current(void)
+{
+    int device = 0;
+    return cudaGetDevice(&device) == cudaSuccess ? device : 0;
+}
+
+static epx_status_t cuda_select(int32_t index)
+{
+    return epx_cuda_status(cudaSetDevice(index), "choosing a GPU");
+}
+
 const epx_device_ops_t epx_device_cuda = {
     .name = "cuda",
     .host_access = 0,
@@ -221,5 +238,8 @@ const epx_device_ops_t epx_device_cuda = {
     .stream_wait = cuda_stream_wait,
     .put = epx_cuda_put,
     .drain = cuda_drain,
+    .count = cuda_count,
+    .current = cuda_current,
+    .select = cuda_select,
     .kernels = &epx_kernels_cuda,
 };

@@ -105,6 +105,16 @@ static epx_status_t host_synchronize(epx_stream_t stream)
 
 static epx_status_t host_drain(void) { return EPX_OK; }
 
+static int32_t host_count(void) { return 1; }
+
+static int32_t host_current(void) { return 0; }
+
+static epx_status_t host_select(int32_t index)
+{
+    (void)index;
+    return EPX_OK;
+}
+
 const epx_device_ops_t epx_device_host = {
     .name = "host",
     .host_access = 1,
@@ -126,5 +136,8 @@ const epx_device_ops_t epx_device_host = {
     .stream_wait = host_stream_wait,
     .put = host_copy,
     .drain = host_drain,
+    .count = host_count,
+    .current = host_current,
+    .select = host_select,
     .kernels = &epx_kernels_host,
 };

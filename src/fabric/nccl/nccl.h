@@ -61,6 +61,7 @@ typedef struct nccl_fabric {
     int64_t bytes; /* of this struct with what stands behind it */
     char *local;   /* device */
     epx_stream_t control;
+    int32_t gpu; /* the device's index; any thread may ask for the abort */
     epx_word_halt_t *halt;
     epx_words_t words;
     nccl_part_t block;

@@ -102,6 +102,7 @@ static epx_status_t make_local(const epx_fabric_config_t *config, nccl_fabric_t 
     fabric->bytes = bytes;
     fabric->block_layout = lay_block(config, fabric->base.ranks);
     fabric->local_layout = lay_local(config, fabric->base.ranks);
+    fabric->gpu = device->current();
     *fabric_p = fabric;
     const char *why = "";
     epx_status_t status = epx_nccl_api(&fabric->api, &why);
@@ -244,8 +245,7 @@ static void nccl_release(nccl_fabric_t *fabric)
     const epx_device_ops_t *device = fabric->config.device;
     epx_allocator_t allocator = fabric->allocator;
     /* Nothing of this rank's may run when its windows go. */
-    if (device->drain != NULL)
-        device->drain();
+    device->drain();
     for (int32_t i = 0; i < fabric->segments; i++)
         drop_part(fabric, &fabric->segment[i]);
     drop_part(fabric, &fabric->block);

@@ -124,9 +124,7 @@ epx_status_t epx_nccl_exchange(epx_fabric_t *base, const epx_exchange_t *exchang
 
 static uint64_t look(const uint64_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
-/* The waits of this rank see by_host and carry it to the peers; where nothing waits a kernel does. That takes
- * a thread whose current GPU is this rank's: on another one the launch fails, and the next wait tells the
- * peers. */
+/* The waits of this rank see by_host and carry it to the peers; where nothing waits a kernel does. */
 void epx_nccl_abort(epx_fabric_t *base, int32_t culprit)
 {
     nccl_fabric_t *fabric = (nccl_fabric_t *)base;
@@ -136,8 +134,12 @@ void epx_nccl_abort(epx_fabric_t *base, int32_t culprit)
     if (!__atomic_compare_exchange_n(&fabric->halt->by_host, &none, word, 0, __ATOMIC_ACQ_REL,
                                      __ATOMIC_ACQUIRE))
         return;
+    const epx_device_ops_t *device = fabric->config.device;
     epx_k_word_abort_t args = {.words = fabric->words, .word = word};
-    kernels_of(fabric)->word_abort(&args, fabric->control);
+    int32_t before = device->current();
+    device->select(fabric->gpu);
+    device->kernels->word_abort(&args, fabric->control);
+    device->select(before);
 }
 
 int32_t epx_nccl_aborted(epx_fabric_t *base, int32_t *culprit_p)
