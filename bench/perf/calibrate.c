@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <epx/info.h>
+
 #include "bench/common/machine.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
@@ -337,13 +339,11 @@ static void show(const epx_machine_t *machine, const char *path, epx_json_t *jso
     printf("\n%s: for epx-sim --machine\n", path);
 }
 
-int epx_perf_calibrate(const epx_perf_settings_t *settings, epx_json_t *json)
+static int calibrate_host(const epx_perf_settings_t *settings, epx_machine_t *machine)
 {
     bench_t bench = {.settings = settings,
                      .ranks = settings->ranks,
                      .row_bytes = settings->width * (settings->row_type == 0 ? 4 : 2)};
-    epx_machine_t *machine = epx_tool_alloc(1, sizeof *machine);
-    char problem[512];
     bench.block = epx_tool_alloc((size_t)settings->ranks, sizeof *bench.block);
     for (int64_t r = 0; r < settings->ranks; r++)
         bench.block[r] = epx_tool_alloc(2, (size_t)BLOCK_BYTES);
@@ -355,16 +355,34 @@ int epx_perf_calibrate(const epx_perf_settings_t *settings, epx_json_t *json)
     if (rc == EPX_EXIT_OK) {
         split_calls(&bench);
         describe(&bench, machine);
-        if (epx_machine_write(settings->calibrate, machine, problem, sizeof problem) != 0)
-            rc = epx_tool_fail(EPX_EXIT_FAILED, "--calibrate: %s", problem);
     }
+    for (int64_t r = 0; r < settings->ranks; r++)
+        free(bench.block[r]);
+    free(bench.block);
+    return rc;
+}
+
+/* The name of the device that groups of this process take, as far as one was named. */
+static void find_device(void *context, const epx_setting_t *setting)
+{
+    if (strcmp(setting->variable, "EPX_DEVICE") == 0)
+        snprintf(context, 32, "%.31s", setting->value);
+}
+
+int epx_perf_calibrate(const epx_perf_settings_t *settings, epx_json_t *json)
+{
+    epx_machine_t *machine = epx_tool_alloc(1, sizeof *machine);
+    epx_group_config_t config = epx_perf_group_config(settings, "ragged", 1);
+    char problem[512], device[32] = "";
+    epx_config_list(&config, find_device, device);
+    int rc = strcmp(device, "cuda") == 0 ? epx_perf_calibrate_device(settings, machine)
+                                         : calibrate_host(settings, machine);
+    if (rc == EPX_EXIT_OK && epx_machine_write(settings->calibrate, machine, problem, sizeof problem) != 0)
+        rc = epx_tool_fail(EPX_EXIT_FAILED, "--calibrate: %s", problem);
     if (rc == EPX_EXIT_OK)
         show(machine, settings->calibrate, json);
     if (rc == EPX_EXIT_OK && json != NULL && epx_json_end(json) != 0)
         rc = EPX_EXIT_FAILED;
-    for (int64_t r = 0; r < settings->ranks; r++)
-        free(bench.block[r]);
-    free(bench.block);
     free(machine);
     return rc;
 }

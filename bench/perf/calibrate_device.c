@@ -1,0 +1,381 @@
+/*
+ * The constants of the cost model on a GPU, by its own clock: every rate while all ranks are busy, as threads
+ * that share the GPU. What cannot be measured so says it in its source. SPDX-License-Identifier: Apache-2.0
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/perf/calibrate.h"
+#include "bench/perf/product.h"
+#include "bench/perf/side.h"
+#include "tools/common/numbers.h"
+#include "tools/common/program.h"
+#include "tools/common/terminal.h"
+
+enum { RUNS = 7, CALLS = 200, MANY = 4, SIDE = 8192 };
+#define BLOCK_BYTES ((int64_t)512 << 20)
+
+typedef struct bench {
+    const epx_perf_settings_t *settings;
+    int64_t ranks, row_bytes;
+    char name[64];
+    double value[EPX_CONSTANTS];
+    double many_call_s;
+    char no_product[160];
+} bench_t;
+
+typedef struct player {
+    epx_rank_t *self;
+    bench_t *bench;
+    epx_perf_side_t side;
+    epx_perf_twin_t to, from, index, start, count;
+    epx_group_h group;
+    epx_plan_h plan;
+    epx_perf_product_t *product; /* rank 0 */
+} player_t;
+
+typedef epx_status_t (*work_fn)(player_t *player);
+
+static int failed(const player_t *player) { return player->self->code != EPX_EXIT_OK; }
+
+static void check(player_t *player, epx_status_t status, const char *what)
+{
+    if (!failed(player))
+        epx_rank_check(player->self, status, what);
+}
+
+/* ---- work --------------------------------------------------------------------------------------------------------- */
+
+static epx_status_t copy_whole(player_t *player)
+{
+    return player->side.device->copy(player->to.device, player->from.device, (size_t)BLOCK_BYTES,
+                                     player->side.stream);
+}
+
+static epx_status_t copy_rows(player_t *player)
+{
+    int64_t bytes = player->bench->row_bytes;
+    epx_k_gather_t args = {.rows = {player->start.device, player->count.device, 1},
+                           .index = player->index.device,
+                           .src = player->from.device,
+                           .dst = player->to.device,
+                           .src_stride = bytes,
+                           .dst_stride = bytes,
+                           .bytes = bytes};
+    return player->side.device->kernels->gather(&args, player->side.stream);
+}
+
+static epx_status_t multiply(player_t *player)
+{
+    return epx_perf_product_run(player->product, 0, player->side.stream) == 0 ? EPX_OK : EPX_ERR_FATAL;
+}
+
+static epx_status_t empty_calls(player_t *player)
+{
+    epx_status_t status = EPX_OK;
+    for (int i = 0; i < CALLS && status == EPX_OK; i++) {
+        epx_batch_t batch = EPX_BATCH_INIT;
+        status = epx_dispatch(player->plan, 0, player->from.device, &batch, player->side.stream);
+        if (status == EPX_OK)
+            status =
+                epx_combine(player->plan, 0, player->from.device, player->to.device, player->side.stream);
+    }
+    return status;
+}
+
+/* ---- measuring ---------------------------------------------------------------------------------------------------- */
+
+static double mean(player_t *player, double value)
+{
+    if (!failed(player))
+        check(player, epx_comm_allreduce(player->self->comm, &value, 1, EPX_NUMBER_DOUBLE, EPX_SUM),
+              "all-reduce");
+    return failed(player) ? 0 : value / player->self->ranks;
+}
+
+/* Seconds of `work` on this rank's stream: the median, and of all ranks the mean. together: all do it at
+ * once; else rank 0 alone. */
+static double seconds_of(player_t *player, work_fn work, int together)
+{
+    const epx_perf_side_t *side = &player->side;
+    double seconds[RUNS] = {0};
+    for (int i = -2; i < RUNS; i++) {
+        double taken = 0;
+        check(player, epx_comm_barrier(player->self->comm), "barrier");
+        if (failed(player))
+            return 1;
+        if (together || player->self->rank == 0) {
+            check(player, side->device->event_record(side->begin, side->stream), "an event");
+            check(player, work(player), "measuring");
+            check(player, side->device->event_record(side->end, side->stream), "an event");
+            check(player, side->device->synchronize(side->stream), "measuring");
+            check(player, side->device->event_elapsed(side->begin, side->end, &taken), "an event");
+        }
+        if (i >= 0)
+            seconds[i] = taken;
+    }
+    epx_sort_reals(seconds, RUNS);
+    double all = mean(player, seconds[RUNS / 2]);
+    return (together ? all : all * player->self->ranks) + 1e-12;
+}
+
+static double barrier_time(player_t *player)
+{
+    double seconds[CALLS];
+    for (int i = 0; i < CALLS; i++) {
+        int64_t begun = epx_now_ns();
+        check(player, epx_comm_barrier(player->self->comm), "barrier");
+        seconds[i] = (double)(epx_now_ns() - begun) * 1e-9;
+    }
+    epx_sort_reals(seconds, CALLS);
+    return mean(player, seconds[CALLS / 2]);
+}
+
+/* A product and a copy of rows that takes about as long, one after the other and at once: the share of the
+ * shorter that vanishes. Rank 0 alone. */
+static double overlap_of(player_t *player, double product_s, double rows_s)
+{
+    const epx_perf_side_t *side = &player->side;
+    epx_stream_t other = NULL;
+    epx_event_t done = NULL;
+    double both[RUNS] = {0};
+    int copies = (int)(product_s / rows_s) + 1;
+    check(player, side->device->stream_create(&other), "a stream");
+    check(player, side->device->event_create(0, &done), "an event");
+    for (int i = -2; i < RUNS && !failed(player); i++) {
+        double taken = 0;
+        check(player, side->device->event_record(side->begin, side->stream), "an event");
+        check(player, side->device->stream_wait(other, side->begin), "an event");
+        for (int c = 0; c < copies; c++)
+            check(player, copy_rows(player), "measuring");
+        if (epx_perf_product_run(player->product, 0, other) != 0)
+            check(player, EPX_ERR_FATAL, "a product");
+        check(player, side->device->event_record(done, other), "an event");
+        check(player, side->device->stream_wait(side->stream, done), "an event");
+        check(player, side->device->event_record(side->end, side->stream), "an event");
+        check(player, side->device->synchronize(side->stream), "measuring");
+        check(player, side->device->event_elapsed(side->begin, side->end, &taken), "an event");
+        if (i >= 0)
+            both[i] = taken;
+    }
+    if (done != NULL)
+        side->device->event_destroy(done);
+    side->device->stream_destroy(other);
+    epx_sort_reals(both, RUNS);
+    double copy_s = copies * rows_s, shorter = copy_s < product_s ? copy_s : product_s,
+           hidden = (copy_s + product_s - both[RUNS / 2]) / shorter;
+    return hidden < 0 ? 0 : hidden > 1 ? 1 : hidden;
+}
+
+/* ---- one rank ----------------------------------------------------------------------------------------------------- */
+
+static void open_side(player_t *player)
+{
+    bench_t *bench = player->bench;
+    epx_group_info_t info = EPX_GROUP_INFO_INIT;
+    epx_perf_settings_t settings = *bench->settings;
+    settings.ranks = player->self->ranks;
+    epx_group_config_t config = epx_perf_group_config(&settings, "ragged", 1);
+    config.waves = 1;
+    config.backward = EPX_BACKWARD_NONE;
+    check(player, epx_group_open(player->self->comm, &config, &player->group), "group open");
+    if (!failed(player))
+        check(player, epx_group_info(player->group, &info), "group info");
+    if (!failed(player))
+        epx_perf_side_open(player->self, &player->side, info.device);
+    if (!failed(player) && player->side.device == NULL)
+        epx_rank_fail(player->self, EPX_EXIT_FAILED, "--calibrate: device %s is not a GPU", info.device);
+    if (!failed(player))
+        check(player, epx_plan_create(player->group, 0, NULL, &player->plan), "plan create");
+}
+
+/* No token at all. */
+static void route_nothing(player_t *player)
+{
+    epx_routing_t routing = EPX_ROUTING_INIT;
+    if (!failed(player))
+        check(player, epx_plan_route(player->plan, &routing, player->side.stream), "route");
+}
+
+static void open_memory(player_t *player)
+{
+    epx_rank_t *self = player->self;
+    const epx_perf_side_t *side = &player->side;
+    int64_t rows = BLOCK_BYTES / player->bench->row_bytes, from = 0;
+    int rc = epx_perf_twin_new_device(self, side, &player->to, 1, (size_t)BLOCK_BYTES);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_twin_new_device(self, side, &player->from, 1, (size_t)BLOCK_BYTES);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_twin_new(self, side, &player->index, (size_t)rows, sizeof(int32_t));
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_twin_new(self, side, &player->start, 1, sizeof(int64_t));
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_twin_new(self, side, &player->count, 1, sizeof(int64_t));
+    if (rc != EPX_EXIT_OK)
+        return;
+    for (int64_t r = 0; r < rows; r++) {
+        ((int32_t *)player->index.host)[r] = (int32_t)from;
+        from = (from + 514229) % rows; /* a prime that no number of rows here is a multiple of */
+    }
+    *(int64_t *)player->count.host = rows;
+    if (epx_perf_up(self, side, &player->index) == EPX_EXIT_OK &&
+        epx_perf_up(self, side, &player->start) == EPX_EXIT_OK)
+        epx_perf_up(self, side, &player->count);
+    check(player, side->device->fill(player->from.device, 0x3c, (size_t)BLOCK_BYTES, side->stream), "a fill");
+    check(player, side->device->fill(player->to.device, 0, (size_t)BLOCK_BYTES, side->stream), "a fill");
+}
+
+static void close_player(player_t *player)
+{
+    const epx_device_ops_t *device = player->side.device;
+    epx_perf_twin_t *twins[] = {&player->to, &player->from, &player->index, &player->start, &player->count};
+    epx_plan_destroy(&player->plan);
+    epx_group_close(&player->group);
+    epx_perf_product_close(&player->product);
+    for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)
+        epx_perf_twin_free(device, twins[i]);
+    epx_perf_side_close(&player->side);
+}
+
+/* Rank 0 keeps a value; all ranks have the same. */
+static void keep(player_t *player, epx_constant_t constant, double value)
+{
+    if (player->self->rank == 0) {
+        player->bench->value[constant] = value;
+        epx_progress("%s: %.4g %s", epx_constant_row(constant)->name, value,
+                     epx_constant_row(constant)->unit);
+    }
+}
+
+/* Products, and what can be hidden under them; rank 0 works, the others wait. */
+static void measure_products(player_t *player, double rows_s)
+{
+    bench_t *bench = player->bench;
+    epx_device_properties_t properties = {0};
+    const epx_device_ops_t *device = player->side.device;
+    double there = 0;
+    check(player, device->properties(&properties), "the device");
+    if (player->self->rank == 0 && !failed(player)) {
+        player->product = epx_perf_product_open(device, SIDE, bench->no_product, sizeof bench->no_product);
+        snprintf(bench->name, sizeof bench->name, "%s", properties.name);
+        there = player->product != NULL;
+    }
+    there = mean(player, there);
+    double product_s = there > 0 ? seconds_of(player, multiply, 0) : 0;
+    if (player->self->rank != 0 || failed(player))
+        return;
+    double gemm =
+        there > 0 ? epx_perf_product_flops(player->product) / product_s : 0.7 * properties.peak_flops;
+    if (gemm <= 0) {
+        epx_rank_fail(player->self, EPX_EXIT_FAILED,
+                      "--calibrate: neither cuBLAS nor a known peak of this GPU: %s", bench->no_product);
+        return;
+    }
+    keep(player, EPX_GEMM_FLOPS, gemm);
+    keep(player, EPX_PEAK_FLOPS, properties.peak_flops > gemm ? properties.peak_flops : gemm);
+    keep(player, EPX_ATTENTION_FLOPS, 0.6 * gemm);
+    keep(player, EPX_OVERLAP, there > 0 ? overlap_of(player, product_s, rows_s) : 0.87);
+}
+
+static int play(epx_rank_t *self)
+{
+    player_t player = {.self = self, .bench = self->context};
+    bench_t *bench = player.bench;
+    open_side(&player);
+    if (!failed(&player))
+        open_memory(&player);
+    if (!failed(&player)) {
+        double bytes = (double)BLOCK_BYTES, whole = seconds_of(&player, copy_whole, 1),
+               rows = seconds_of(&player, copy_rows, 1), alone = seconds_of(&player, copy_whole, 0),
+               rows_alone = seconds_of(&player, copy_rows, 0);
+        rows *= bytes / (double)(BLOCK_BYTES / bench->row_bytes * bench->row_bytes);
+        keep(&player, EPX_MEMORY_BYTES, 2 * bytes / alone);
+        keep(&player, EPX_LINK_BYTES, bytes / (whole < rows ? whole : rows));
+        keep(&player, EPX_LINK_SHARE, whole < rows ? whole / rows : 1);
+        keep(&player, EPX_BARRIER_S, barrier_time(&player));
+        route_nothing(&player);
+        keep(&player, EPX_OPERATION_S, seconds_of(&player, empty_calls, 1) / (2 * CALLS));
+        measure_products(&player, rows_alone);
+    }
+    close_player(&player);
+    return self->code;
+}
+
+/* More ranks than before, for nothing but the time of a call. */
+static int play_many(epx_rank_t *self)
+{
+    player_t player = {.self = self, .bench = self->context};
+    open_side(&player);
+    route_nothing(&player);
+    double time = failed(&player) ? 0 : seconds_of(&player, empty_calls, 1) / (2 * CALLS);
+    if (self->rank == 0)
+        player.bench->many_call_s = time;
+    close_player(&player);
+    return self->code;
+}
+
+/* ---- the file ----------------------------------------------------------------------------------------------------- */
+
+/* What a further rank adds, and what is left for a call of two. */
+static void split_calls(bench_t *bench)
+{
+    double few = bench->value[EPX_OPERATION_S], more = bench->many_call_s - few;
+    double peer = more > 0 ? more / (double)((MANY - 1) * bench->ranks) : 0;
+    double rest = few - peer * (double)(bench->ranks - 1);
+    bench->value[EPX_PEER_S] = peer;
+    bench->value[EPX_OPERATION_S] = rest > 0 ? rest : 0;
+}
+
+static void describe(const bench_t *bench, epx_machine_t *machine)
+{
+    int measured = bench->no_product[0] == '\0';
+    const char *const sources[EPX_CONSTANTS] = {
+        [EPX_PEAK_FLOPS] = "the vendor's table, dense bf16; or the measured products, where that is more",
+        [EPX_GEMM_FLOPS] = measured ? "measured: median of products of 8192 x 8192 x 8192 bf16 by cuBLAS"
+                                    : "assumed: 0.7 of peak_flops, since cuBLAS was not found",
+        [EPX_ATTENTION_FLOPS] = "assumed: 0.6 of gemm_flops; epx has no attention of its own to time here",
+        [EPX_MEMORY_BYTES] = "measured: the device's own copy of 512 MiB, read and written bytes",
+        [EPX_LINK_BYTES] =
+            "measured: copies of 512 MiB by all ranks at once within the one GPU that they share: no "
+            "link is crossed; give the link's own with --set for several GPUs",
+        [EPX_OPERATION_S] = "measured: half of a dispatch and a combine of no token, ragged, by the "
+                            "device's clock, less what ranks add",
+        [EPX_BARRIER_S] = "measured: a barrier of the library",
+        [EPX_OVERLAP] = measured ? "measured: share of the shorter that vanishes when scattered rows are "
+                                   "copied beside such a product"
+                                 : "assumed, since cuBLAS was not found",
+    };
+    snprintf(machine->name, sizeof machine->name, "%s", bench->name);
+    snprintf(
+        machine->summary, sizeof machine->summary,
+        "%lld ranks as threads that share one %s; measured by epx-perf --calibrate --device cuda with all "
+        "ranks busy",
+        (long long)bench->ranks, bench->name);
+    for (int i = 0; i < EPX_CONSTANTS; i++) {
+        machine->value[i] = bench->value[i];
+        if (sources[i] != NULL)
+            snprintf(machine->source[i], sizeof machine->source[i], "%s", sources[i]);
+    }
+    snprintf(machine->source[EPX_LINK_SHARE], sizeof machine->source[0],
+             "measured: the same bytes as rows of %lld, scattered where they are read",
+             (long long)bench->row_bytes);
+    snprintf(machine->source[EPX_PEER_S], sizeof machine->source[0],
+             "measured: the same calls with %lld ranks, per further rank", (long long)(MANY * bench->ranks));
+}
+
+int epx_perf_calibrate_device(const epx_perf_settings_t *settings, epx_machine_t *machine)
+{
+    bench_t bench = {.settings = settings,
+                     .ranks = settings->ranks,
+                     .row_bytes = settings->width * (settings->row_type == 0 ? 4 : 2)};
+    int rc = epx_ranks_play((int32_t)settings->ranks, play, &bench);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_ranks_play((int32_t)(MANY * settings->ranks), play_many, &bench);
+    epx_progress_clear();
+    if (rc != EPX_EXIT_OK)
+        return rc;
+    split_calls(&bench);
+    describe(&bench, machine);
+    return EPX_EXIT_OK;
+}
