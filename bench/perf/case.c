@@ -68,16 +68,25 @@ static int place_x(epx_perf_player_t *player)
         shared->device = player->side.device;
         rc = epx_rank_check(player->self, shared->device->properties(&properties), "the device");
         shared->units = properties.units;
+        shared->apart = strcmp(player->info.fabric, "nccl") == 0;
         if (rc == EPX_EXIT_OK)
             rc = epx_rank_check(player->self, shared->device->event_create(1, &shared->start), "an event");
-        if (rc == EPX_EXIT_OK)
+        if (rc == EPX_EXIT_OK && !shared->apart)
             rc = epx_perf_twin_new_device(player->self, &player->side, &shared->all_x,
                                           (size_t)player->self->ranks, (size_t)each);
     }
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_meet(player);
-    if (rc == EPX_EXIT_OK)
-        player->mine->x.device = (char *)shared->all_x.device + player->self->rank * each;
+    if (rc != EPX_EXIT_OK)
+        return rc;
+    if (shared->apart) {
+        void *host = player->mine->x.host;
+        size_t bytes = player->mine->x.bytes;
+        rc = epx_perf_twin_new_device(player->self, &player->side, &player->mine->x, 1, bytes);
+        player->mine->x.host = host;
+        return rc;
+    }
+    player->mine->x.device = (char *)shared->all_x.device + player->self->rank * each;
     return rc;
 }
 
@@ -305,7 +314,8 @@ void epx_perf_case_free(epx_perf_case_t *shared)
                                     &part->dout,     &part->dx,           &part->dweight,  &part->y,
                                     &part->dx_rows,  &part->copies,       &part->eviction, &part->from,
                                     &part->start,    &part->count};
-        part->x.device = NULL; /* a part of all_x */
+        if (!shared->apart)
+            part->x.device = NULL; /* a part of all_x */
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             free(all[i]);
         for (size_t i = 0; i < sizeof twins / sizeof *twins; i++)

@@ -83,9 +83,11 @@ typedef struct epx_perf_case {
     size_t eviction_bytes; /* of each rank */
     /* Where there is a device that the host cannot reach: */
     const epx_device_ops_t *device;
-    epx_perf_twin_t all_x; /* device: x of all ranks, [ranks, T_max, H] */
-    epx_event_t start;     /* of rank 0: times are counted from it */
-    int32_t units;         /* multiprocessors */
+    int32_t apart; /* 1: every rank has a GPU of its own */
+    epx_perf_twin_t
+        all_x;         /* device: x of all ranks, [ranks, T_max, H]; where they are apart each has its own */
+    epx_event_t start; /* of rank 0: times are counted from it */
+    int32_t units;     /* multiprocessors */
     epx_perf_beside_t beside;
     _Alignas(64) atomic_llong arrived;
 } epx_perf_case_t;

@@ -23,10 +23,10 @@ typedef struct epx_perf_twin {
     size_t bytes;
 } epx_perf_twin_t;
 
-/* Opens the side of a rank for the device of that name. 0 or an exit code. */
 /* Over fabric nccl every rank has a GPU of its own: the calling thread uses it from now on. Names may be
  * NULL. */
 int epx_perf_side_choose(epx_rank_t *self, const char *fabric, const char *device);
+/* Opens the side of a rank for the device of that name. 0 or an exit code. */
 int epx_perf_side_open(epx_rank_t *self, epx_perf_side_t *side, const char *device);
 void epx_perf_side_close(epx_perf_side_t *side);
 

@@ -26,16 +26,20 @@ static void list_sent(epx_perf_player_t *player)
     mine->copy_first[shared->waves] = count;
 }
 
-/* For a device: where the rows that this rank has received come from. */
+/* For a device: where the rows that this rank has received come from. Where ranks are apart: which rows of
+ * its own it copies in their place, as many. */
 static int list_received(epx_perf_player_t *player)
 {
     const epx_perf_case_t *shared = player->shared;
     epx_perf_part_t *mine = player->mine;
     int32_t *from = mine->from.host;
+    if (shared->apart && mine->tokens == 0)
+        memset(mine->count.host, 0, mine->count.bytes);
     for (int32_t w = 0; w < shared->waves; w++)
         for (int64_t i = mine->place_first[w]; i < mine->place_first[w + 1]; i++)
             from[w * shared->rows_max + mine->place[i].row] =
-                mine->place[i].rank * shared->config.tokens_max + mine->place[i].token;
+                shared->apart ? (int32_t)(mine->tokens > 0 ? mine->place[i].token % mine->tokens : 0)
+                              : mine->place[i].rank * shared->config.tokens_max + mine->place[i].token;
     int rc = epx_perf_up(player->self, &player->side, &mine->from);
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_up(player->self, &player->side, &mine->start);
@@ -73,7 +77,7 @@ static epx_status_t gather_rows(epx_perf_player_t *player, int32_t wave)
                                     .count = (const int64_t *)mine->count.device + wave * experts,
                                     .experts = (int32_t)experts},
                            .index = (const int32_t *)mine->from.device + wave * shared->rows_max,
-                           .src = shared->all_x.device,
+                           .src = shared->apart ? mine->x.device : shared->all_x.device,
                            .dst = (char *)mine->copies.device +
                                   (wave % shared->slots) * shared->rows_max * bytes,
                            .src_stride = bytes,
@@ -175,7 +179,8 @@ static int by_events(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, 
         rc = epx_perf_drain(player->self, side);
     if (rc == EPX_EXIT_OK)
         rc = epx_rank_check(player->self, device->event_elapsed(side->begin, side->end, &length), "an event");
-    if (rc == EPX_EXIT_OK && together)
+    /* Clocks of different GPUs cannot be compared: there every rank's time begins when its own call does. */
+    if (rc == EPX_EXIT_OK && together && !player->shared->apart)
         rc = epx_rank_check(player->self, device->event_elapsed(player->shared->start, side->begin, &from),
                             "an event");
     stamps->begun = (int64_t)(from * 1e9);
