@@ -3,10 +3,14 @@
 ALL_C := $(wildcard $(foreach d,include/epx src/* src/fabric/* src/device/* kernels/* train train/* bench/* tools/* \
 	tests/* mk,$d/*.c $d/*.h $d/*.cu $d/*.cuh))
 
-.PHONY: lint format cuda-compile compile_commands.json
+.PHONY: model lint format cuda-compile compile_commands.json
 lint: $(BUILD)/config.mk ## formatting, layers, headers, sizes, words
 	$(Q)tools/setup.sh lint
 	$(Q)CC='$(CC)' BUILD='$(BUILD)' tools/lint/run.sh
+
+model: ## check the model of how slots are shared with spin, and that its mutants are refuted
+	$(Q)tools/setup.sh model
+	$(Q)CC='$(CC)' tests/model/check.sh $(BUILD)/model
 
 format: ## let clang-format write the house style
 	$(Q)tools/setup.sh lint

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the packages that a make target needs, on Debian and Ubuntu, and elsewhere says what is missing.
 #
-#   tools/setup.sh build|demo|check|lint|ci
+#   tools/setup.sh build|demo|check|lint|model|ci
 #
 # Says nothing and touches no network when all is there. Elsewhere, or without the right to install, prints the one
 # line to run and exits 1; for demo a missing OpenBLAS is no error, because a plain C product stands in.
@@ -19,6 +19,7 @@ libcriterion-dev  header  criterion/criterion.h  check ci
 pkg-config        program pkg-config             check ci
 clang-format      program clang-format           lint ci
 python3           program python3                lint ci
+spin              program spin                   model ci
 clang             program clang                  ci
 g++               program c++                    ci
 END

@@ -1,0 +1,33 @@
+#!/bin/bash
+# Checks the model of how slots are shared, for 2 and 3 ranks, and that its mutants are refuted.
+#   check.sh [FOLDER]    writes there; exits 1 when a check comes out wrong, 3 where there is no spin
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+work=${1:-$(mktemp -d)}
+mkdir -p "$work" && cd "$work" || exit 1
+command -v spin > /dev/null || { echo "model: spin is not installed: tools/setup.sh ci"; exit 3; }
+wrong=0
+
+# run WANTED NAME DEFINES...: builds and runs one verifier; WANTED is holds or refuted.
+run() {
+    local wanted=$1 name=$2 got
+    shift 2
+    rm -f pan* ./*.trail
+    spin -a "$@" "$here/slots.pml" > spin.log 2>&1 && ${CC:-cc} -O2 -w -DSAFETY -DCOLLAPSE -DMEMLIM=3000 -o pan pan.c >> spin.log 2>&1 ||
+        { cat spin.log; echo "model: $name: could not be built"; wrong=1; return; }
+    timeout 240 ./pan -m200000 > "$name.log" 2>&1
+    if grep -q 'errors: [1-9]' "$name.log"; then got=refuted
+    elif grep -q 'errors: 0' "$name.log" && ! grep -qE 'too small|interrupted|out of memory|reached -DMEMLIM' "$name.log"; then got=holds
+    else got='not decided'; fi
+    echo "model: $name: $got, $(sed -n 's/ *\([0-9.e+]*\) states, stored.*/\1/p' "$name.log") states"
+    [ "$got" = "$wanted" ] || { grep -E 'error|pan:' "$name.log"; echo "model: $name: should be: $wanted"; wrong=1; }
+}
+
+run holds 2-ranks-depth-2 -DN=2 -DDEPTH=2 -DUSES=3
+run holds 2-ranks-depth-1 -DN=2 -DDEPTH=1 -DUSES=3
+run holds 3-ranks -DN=3 -DDEPTH=1 -DUSES=2 -DCALM
+run holds 3-ranks-recovery -DN=3 -DDEPTH=1 -DUSES=1
+for mutant in NO_FENCE NO_SIGNAL EARLY_REUSE OLD_MEMORY AT_LEAST_OLD; do
+    run refuted "2-ranks-$mutant" -DN=2 -DDEPTH=1 -DUSES=2 -D$mutant
+done
+exit $wrong
