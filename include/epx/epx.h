@@ -125,18 +125,18 @@ typedef struct epx_group_config {
     const char *transport; /* (env) "auto", "pooled_wave", "ragged", "ring", or a path to a plug-in */
     const char *fabric;    /* (env) "auto", "local", "ucx", "nccl" */
     const char *device;    /* (env) "auto", "host", "cuda" */
-    double capacity_factor;           /* (env) cf > 0, or EPX_DROPLESS; 0: 1.15 */
-    double sender_factor;             /* (env) cs > 0; 0: 1.15 (pooled_wave) */
-    int32_t waves;                    /* (env) 0: 3 (pooled_wave), 2 chunks (ragged); no meaning for ring */
-    epx_accept_t accept;              /* (env) ragged, ring */
-    epx_overflow_t overflow;          /* (env) pooled_wave */
-    epx_wire_t wire;                  /* (env) ragged */
-    epx_batch_form_t batch;           /* (env) ragged with the rank wire */
-    epx_check_t check;                /* (env) */
-    int64_t hang_ms;                  /* kept for the watchdog; no effect in this version */
-    int64_t timeout_ms;               /* (env) 0: 60000; when a wait gives up */
+    double capacity_factor;  /* (env) cf > 0, or EPX_DROPLESS; 0: 1.15 */
+    double sender_factor;    /* (env) cs > 0; 0: 1.15 (pooled_wave) */
+    int32_t waves;           /* (env) 0: 3 (pooled_wave), 2 chunks (ragged); no meaning for ring */
+    epx_accept_t accept;     /* (env) ragged, ring */
+    epx_overflow_t overflow; /* (env) pooled_wave */
+    epx_wire_t wire;         /* (env) ragged */
+    epx_batch_form_t batch;  /* (env) ragged with the rank wire */
+    epx_check_t check;       /* (env) */
+    int64_t hang_ms;         /* (env) of the recorder that opens with the group's comm: see record.h */
+    int64_t timeout_ms;      /* (env) 0: 60000; when a wait gives up */
     const epx_allocator_t *allocator; /* copied; NULL: the device's own */
-    epx_recorder_h recorder;          /* NULL; kept for the flight recorder */
+    epx_recorder_h recorder;          /* whose operations the group's are; NULL: the comm's own (record.h) */
     int32_t sm_budget; /* (env) cuda: multiprocessors that kernels which move rows may fill, so that the
                           caller's computation has the others; 0: all. Ranks may differ */
 } epx_group_config_t;

@@ -9,7 +9,9 @@ enum { EPX_CARD_FIELDS = 28 };
 /* One rank's card. Numbers are int64, or the bits of a double. */
 typedef struct epx_card {
     int32_t status, rank;
-    char text[320]; /* of an error */
+    uint64_t record_key; /* rank 0's becomes the group's in the flight recorder */
+    int32_t record_rank; /* in the job */
+    char text[320];      /* of an error */
     char transport[64], fabric[16], device[16], version[16];
     int64_t value[EPX_CARD_FIELDS];
 } epx_card_t;

@@ -57,6 +57,45 @@ struct epx_comm *epx_comm_make(epx_fabric_t *fabric, const epx_bootstrap_t *boot
     return comm;
 }
 
+static void end_comm(void *comm, const char *reason)
+{
+    (void)reason;
+    epx_comm_abort(comm);
+}
+
+void epx_comm_begin_record(struct epx_comm *comm, const char *job)
+{
+    epx_comm_record_begin(&comm->record, job, comm->rank, comm->size);
+    comm->record.end = end_comm;
+    comm->record.comm = comm;
+}
+
+void epx_comm_part_record(struct epx_comm *whole, int32_t colour, const int32_t *member,
+                          struct epx_comm *part)
+{
+    if (part == NULL) {
+        epx_comm_record_no_part(&whole->record);
+        return;
+    }
+    epx_comm_record_part(&whole->record, colour, member, part->rank, part->size, &part->record);
+    part->record.end = end_comm;
+    part->record.comm = part;
+}
+
+/* Rank 0's name for the job becomes everybody's. */
+static epx_status_t name_job(struct epx_comm *comm)
+{
+    char mine[EPX_COMM_JOB_BYTES], *all = malloc((size_t)comm->size * EPX_COMM_JOB_BYTES);
+    if (all == NULL)
+        return epx_fail(EPX_ERR_NO_MEMORY, "no memory for the names of %d ranks", comm->size);
+    epx_comm_record_new_job(mine, sizeof(mine));
+    epx_status_t status = epx_comm_allgather(comm, mine, all, sizeof(mine));
+    if (status == EPX_OK)
+        epx_comm_begin_record(comm, all);
+    free(all);
+    return status;
+}
+
 epx_status_t epx_comm_threads(int32_t n, epx_comm_h *comms)
 {
     if (n < 1 || comms == NULL)
@@ -74,6 +113,10 @@ epx_status_t epx_comm_threads(int32_t n, epx_comm_h *comms)
         if (comms[made] == NULL)
             status = epx_fail(EPX_ERR_NO_MEMORY, "epx_comm_threads: no memory for %d ranks", n);
     }
+    char job[EPX_COMM_JOB_BYTES];
+    epx_comm_record_new_job(job, sizeof(job));
+    for (int32_t r = 0; status == EPX_OK && r < n; r++)
+        epx_comm_begin_record(comms[r], job);
     if (status != EPX_OK) {
         for (int32_t r = 0; r < made; r++) {
             free(comms[r]->pieces);
@@ -129,11 +172,18 @@ epx_status_t epx_comm_from_bootstrap(const epx_bootstrap_t *bootstrap, epx_comm_
                         bootstrap->size);
     }
     status = fabric == NULL ? find_reach(comm) : EPX_OK;
+    if (status == EPX_OK)
+        status = name_job(comm);
     if (status != EPX_OK)
         epx_comm_destroy(&comm);
     else
         *comm_p = comm;
     return status;
+}
+
+epx_recorder_h epx_comm_recorder(epx_comm_h comm)
+{
+    return comm != NULL ? epx_comm_record_get(&comm->record) : NULL;
 }
 
 void epx_comm_destroy(epx_comm_h *comm_p)
@@ -142,6 +192,7 @@ void epx_comm_destroy(epx_comm_h *comm_p)
         return;
     struct epx_comm *comm = *comm_p;
     *comm_p = NULL;
+    epx_comm_record_end(&comm->record);
     if (comm->fabric != NULL)
         comm->fabric->ops->close(&comm->fabric);
     epx_comm_leave_link(comm);
@@ -171,10 +222,10 @@ void epx_comm_abort(epx_comm_h comm)
         epx_circle_abort(comm->circle);
 }
 
-epx_status_t epx_comm_allgather(epx_comm_h comm, const void *send, void *receive, size_t bytes)
+/* `live`: where a fabric tells whom it waits for, read from outside meanwhile. */
+static epx_status_t gather_by(epx_comm_h comm, const void *send, void *receive, size_t bytes,
+                              epx_wait_result_t *live)
 {
-    if (comm == NULL || ((send == NULL || receive == NULL) && bytes > 0))
-        return epx_fail(EPX_ERR_ARG, "epx_comm_allgather: comm, send and receive must be there");
     if (comm->circle != NULL) {
         epx_circle_result_t ended;
         epx_status_t came = epx_circle_gather(comm->circle, send, receive, bytes, comm->timeout_ms, &ended);
@@ -193,8 +244,8 @@ epx_status_t epx_comm_allgather(epx_comm_h comm, const void *send, void *receive
                         "comm: rank %d: rank %d ended the comm", comm->rank, ended_by);
     epx_exchange_t exchange = {
         .send = send, .receive = receive, .bytes = bytes, .timeout_ms = comm->timeout_ms};
-    epx_wait_result_t result;
-    epx_status_t status = comm->fabric->ops->exchange(comm->fabric, &exchange, &result, NULL);
+    epx_status_t status = comm->fabric->ops->exchange(comm->fabric, &exchange, live, NULL);
+    epx_wait_result_t result = *live;
     if (status == EPX_ERR_TIMEOUT)
         return epx_fail(status,
                         "comm: rank %d waited %" PRId64 " ms for rank %d in collective %" PRIu64
@@ -205,14 +256,32 @@ epx_status_t epx_comm_allgather(epx_comm_h comm, const void *send, void *receive
     return EPX_OK;
 }
 
+static epx_status_t gather(epx_comm_h comm, const void *send, void *receive, size_t bytes)
+{
+    epx_wait_result_t own = {.peer = -1};
+    epx_wait_result_t *live = epx_comm_op_wait(&comm->record, &own);
+    epx_status_t status = gather_by(comm, send, receive, bytes, live);
+    epx_comm_op_came(&comm->record, status);
+    return status;
+}
+
+epx_status_t epx_comm_allgather(epx_comm_h comm, const void *send, void *receive, size_t bytes)
+{
+    if (comm == NULL || ((send == NULL || receive == NULL) && bytes > 0))
+        return epx_fail(EPX_ERR_ARG, "epx_comm_allgather: comm, send and receive must be there");
+    uint64_t op = epx_comm_op_enter(&comm->record, EPX_RECORD_ALLGATHER, (int64_t)bytes);
+    return epx_comm_op_leave(&comm->record, op, gather(comm, send, receive, bytes));
+}
+
 epx_status_t epx_comm_barrier(epx_comm_h comm)
 {
     if (comm == NULL)
         return epx_fail(EPX_ERR_ARG, "epx_comm_barrier: comm is NULL");
     uint8_t byte = 0;
     /* A fabric gathers nothing at all; the caller's all-gather may not like that and gets a byte. */
-    return epx_comm_allgather(comm, &byte, comm->pieces,
-                              comm->fabric == NULL && comm->circle == NULL ? 1 : 0);
+    size_t bytes = comm->fabric == NULL && comm->circle == NULL ? 1 : 0;
+    uint64_t op = epx_comm_op_enter(&comm->record, EPX_RECORD_BARRIER, 0);
+    return epx_comm_op_leave(&comm->record, op, gather(comm, &byte, comm->pieces, bytes));
 }
 
 static int gather_by_comm(void *context, const void *send, void *receive, size_t bytes)

@@ -9,6 +9,7 @@
 #include <epx/fabric.h>
 
 #include "core/comm.h"
+#include "core/comm_record.h"
 
 enum { COMM_BOX_BYTES = 16384, COMM_TIMEOUT_MS = 60000 };
 
@@ -24,6 +25,7 @@ struct epx_comm {
     int32_t *world;      /* [size] ranks of the link */
     /* For an allreduce: [size] pointers where one address space is shared, else [size, COMM_BOX_BYTES]. */
     uint8_t *pieces;
+    epx_comm_record_t record;
 };
 
 /* Of the fabric of a comm of threads. bootstrap may be NULL. */
@@ -31,6 +33,12 @@ epx_fabric_config_t epx_comm_fabric_config(const epx_bootstrap_t *bootstrap);
 
 /* A comm on one of the two, NULL: no memory. */
 struct epx_comm *epx_comm_make(epx_fabric_t *fabric, const epx_bootstrap_t *bootstrap);
+
+/* The comm is the first of its job; the name is equal on all its ranks. */
+void epx_comm_begin_record(struct epx_comm *comm, const char *job);
+/* The comm (NULL: this rank has none) came of a split of `whole`; member [size] ranks of the whole. */
+void epx_comm_part_record(struct epx_comm *whole, int32_t colour, const int32_t *member,
+                          struct epx_comm *part);
 
 /* ---- comm_world.c ---- */
 

@@ -53,6 +53,23 @@ static epx_status_t reduce_pieces(epx_comm_h comm, uint8_t *values, int64_t coun
     return EPX_OK;
 }
 
+static epx_status_t reduce_by(epx_comm_h comm, void *values, int64_t count, epx_number_t number,
+                              epx_reduce_t reduce)
+{
+    if (comm->circle != NULL) {
+        epx_circle_result_t ended;
+        epx_wait_result_t unseen;
+        epx_comm_op_wait(&comm->record, &unseen);
+        epx_status_t status =
+            epx_circle_reduce(comm->circle, values, count, number, reduce, comm->timeout_ms, &ended);
+        epx_comm_op_came(&comm->record, status);
+        return epx_comm_explain(comm, status, &ended);
+    }
+    if (comm->fabric != NULL && (comm->fabric->caps & EPX_FABRIC_SHARED_ADDRESS) != 0)
+        return reduce_shared(comm, values, count, number, reduce);
+    return reduce_pieces(comm, values, count, number, reduce);
+}
+
 epx_status_t epx_comm_allreduce(epx_comm_h comm, void *values, int64_t count, epx_number_t number,
                                 epx_reduce_t reduce)
 {
@@ -64,13 +81,7 @@ epx_status_t epx_comm_allreduce(epx_comm_h comm, void *values, int64_t count, ep
                         count, (int)number, (int)reduce);
     if (comm->size == 1)
         return EPX_OK;
-    if (comm->circle != NULL) {
-        epx_circle_result_t ended;
-        epx_status_t status =
-            epx_circle_reduce(comm->circle, values, count, number, reduce, comm->timeout_ms, &ended);
-        return epx_comm_explain(comm, status, &ended);
-    }
-    if (comm->fabric != NULL && (comm->fabric->caps & EPX_FABRIC_SHARED_ADDRESS) != 0)
-        return reduce_shared(comm, values, count, number, reduce);
-    return reduce_pieces(comm, values, count, number, reduce);
+    uint64_t op =
+        epx_comm_op_enter(&comm->record, EPX_RECORD_ALLREDUCE, count * (int64_t)epx_number_bytes(number));
+    return epx_comm_op_leave(&comm->record, op, reduce_by(comm, values, count, number, reduce));
 }

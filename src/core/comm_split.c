@@ -83,6 +83,7 @@ epx_status_t epx_comm_split(epx_comm_h comm, int32_t colour, int32_t key, epx_co
     if (status != EPX_OK)
         goto free_cards;
     struct epx_comm *made = colour >= 0 ? epx_comm_make(fabric, NULL) : NULL;
+    epx_comm_part_record(comm, colour, member, made);
     if (made == NULL)
         epx_fabric_of_threads()->close(&fabric);
     if (made == NULL && colour >= 0)

@@ -2,6 +2,7 @@
 #include "core/comm_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +114,10 @@ epx_status_t epx_comm_world(epx_comm_h *comm_p)
         *comm_p = epx_comm_of_link(link, mix(0x6570782d776f726cu, number), all, launch.size);
         if (*comm_p == NULL)
             status = epx_fail(EPX_ERR_NO_MEMORY, "epx_comm_world: no memory for %d ranks", launch.size);
+        char job_name[EPX_COMM_JOB_BYTES];
+        snprintf(job_name, sizeof(job_name), "job-%016" PRIx64 "-%" PRIu64, launch.key, (uint64_t)number);
+        if (*comm_p != NULL)
+            epx_comm_begin_record(*comm_p, job_name);
     } else {
         epx_fail(status, "epx_comm_world: %s (launched by %s, rank %d of %d)", epx_last_error(),
                  launch.launcher, launch.rank, launch.size);
@@ -193,10 +198,13 @@ epx_status_t epx_comm_split_link(epx_comm_h comm, int32_t colour, int32_t key, e
     if (status != EPX_OK)
         goto free_cards;
     int32_t size = epx_comm_choose_members(cards, comm->size, comm->rank, member);
+    /* The cards have been read: their room takes the ranks of the link. */
+    int32_t *world = (int32_t *)(void *)cards;
     for (int32_t i = 0; i < size; i++)
-        member[i] = comm->world[member[i]];
+        world[i] = comm->world[member[i]];
     uint64_t id = mix(mix(comm->id, ++comm->splits), (uint64_t)(uint32_t)colour);
-    struct epx_comm *made = colour >= 0 ? epx_comm_of_link(comm->link, id, member, size) : NULL;
+    struct epx_comm *made = colour >= 0 ? epx_comm_of_link(comm->link, id, world, size) : NULL;
+    epx_comm_part_record(comm, colour, member, made);
     if (made == NULL && colour >= 0)
         status = epx_fail(EPX_ERR_NO_MEMORY, "epx_comm_split: no memory for a comm");
     if (status == EPX_OK)

@@ -69,14 +69,16 @@ static const epx_config_row_t rows[] = {
      batch_choices, FROM(batch), TO(batch), 4, 0},
     {"SM_BUDGET", ROW_COUNT, "", "multiprocessors, 1..65536",
      "how many the kernels that move rows may fill (cuda)", NULL, FROM(sm_budget), TO(sm_budget), 4, 65536},
-    {"HANG_MS", ROW_LATER, "5000", "5000", "when to classify and report a wait", NULL, NOWHERE, NOWHERE, 0,
-     0},
+    {"HANG_MS", ROW_COUNT, "5000", "5000, milliseconds > 0", "when a wait is classified and reported", NULL,
+     FROM(hang_ms), TO(hang_ms), 8, 1e12},
     {"TIMEOUT_MS", ROW_COUNT, "60000", "60000, milliseconds > 0", "when a wait gives up with an error", NULL,
      FROM(timeout_ms), TO(timeout_ms), 8, 1e12},
-    {"ON_HANG", ROW_LATER, "report", "report", "what to do when stuck", NULL, NOWHERE, NOWHERE, 0, 0},
-    {"ON_HANG_CMD", ROW_LATER, "", "a command", "run once with the report's folder", NULL, NOWHERE, NOWHERE,
-     0, 0},
-    {"RECORD", ROW_LATER, "off", "off", "flight recorder files", NULL, NOWHERE, NOWHERE, 0, 0},
+    {"ON_HANG", ROW_TEXT, "report", "report, abort, failover:TRANSPORT", "what to do when stuck", NULL,
+     NOWHERE, TO(on_hang), EPX_CONFIG_TEXT_BYTES, 0},
+    {"ON_HANG_CMD", ROW_TEXT, "", "a command", "run once with the report's folder before anything is ended",
+     NULL, NOWHERE, TO(on_hang_cmd), EPX_CONFIG_TEXT_BYTES, 0},
+    {"RECORD", ROW_TEXT, "auto", "auto (a new folder under /dev/shm), a folder, off", "flight recorder files",
+     NULL, NOWHERE, TO(record), EPX_CONFIG_TEXT_BYTES, 0},
     {"STATS", ROW_TEXT, "", "a folder", "per-step JSONL of drops, waits and bytes, one file per rank", NULL,
      NOWHERE, TO(stats), EPX_CONFIG_TEXT_BYTES, 0},
     {"FAULT", ROW_FAULT, "", "rules of key=value words, docs/faults.md", "disturbs chosen calls, on purpose",
@@ -255,6 +257,21 @@ static epx_status_t parse_fault(const epx_config_row_t *row, const char *text, c
     return epx_fault_parse(text, &spec, problem, bytes);
 }
 
+/* report, abort, or failover: and the name of a transport that is known, or of a plug-in's file. */
+static int is_on_hang(const char *text)
+{
+    static const char failover[] = "failover:";
+    if (strcmp(text, "report") == 0 || strcmp(text, "abort") == 0)
+        return 1;
+    if (strncmp(text, failover, sizeof(failover) - 1) != 0)
+        return 0;
+    const char *name = text + sizeof(failover) - 1;
+    for (int32_t i = 0; i < epx_registry_count(); i++)
+        if (strcmp(epx_registry_at(i)->name, name) == 0)
+            return 1;
+    return strchr(name, '/') != NULL;
+}
+
 /* Checks the text of a setting and stores it in settings (NULL: check only). */
 static epx_status_t parse_value(const epx_config_row_t *row, const epx_setting_t *setting, char *problem,
                                 size_t bytes, epx_settings_t *settings)
@@ -275,6 +292,8 @@ static epx_status_t parse_value(const epx_config_row_t *row, const epx_setting_t
             known++;
         if (row->choices != NULL && row->choices[known] == NULL)
             return bad_value(setting, problem, bytes, epx_nearest(text, row->choices, known));
+        if (row->at == TO(on_hang) && !is_on_hang(text))
+            return bad_value(setting, problem, bytes, NULL);
         if (to != NULL)
             snprintf(to, (size_t)row->bytes, "%s", text);
         return EPX_OK;
@@ -361,6 +380,31 @@ epx_status_t epx_config_resolve(const epx_group_config_t *config, const char *tr
     }
     settings_p->log_level -= 1; /* the choice's number counts from 1 */
     return EPX_OK;
+}
+
+epx_status_t epx_config_record(const epx_group_config_t *config, epx_settings_t *settings_p)
+{
+    epx_config_texts_t texts;
+    static const char *const names[] = {"HANG_MS", "TIMEOUT_MS", "ON_HANG", "ON_HANG_CMD", "RECORD"};
+    memset(settings_p, 0, sizeof(*settings_p));
+    for (int32_t i = 0; i < ROWS; i++) {
+        epx_setting_t setting;
+        size_t k = 0;
+        while (k < sizeof(names) / sizeof(names[0]) && strcmp(names[k], rows[i].name) != 0)
+            k++;
+        if (k == sizeof(names) / sizeof(names[0]))
+            continue;
+        epx_status_t status = resolve_row(&rows[i], config, NULL, &setting, &texts, settings_p);
+        if (status != EPX_OK)
+            return epx_fail(status, "%s", texts.problem);
+    }
+    return EPX_OK;
+}
+
+int epx_config_record_is_asked(void)
+{
+    const char *text = getenv("EPX_RECORD");
+    return text != NULL && strcmp(text, "auto") != 0 && strcmp(text, "off") != 0;
 }
 
 /* ---- unknown variables ------------------------------------------------------------------------------------------ */

@@ -25,9 +25,10 @@ typedef struct epx_settings {
     epx_wire_t wire;
     epx_batch_form_t batch;
     epx_check_t check;
-    int64_t timeout_ms;
+    int64_t hang_ms, timeout_ms;
     char stats[EPX_CONFIG_TEXT_BYTES]; /* folder or "" */
     char fault[EPX_CONFIG_TEXT_BYTES]; /* a specification that has been read well, or "" */
+    char record[EPX_CONFIG_TEXT_BYTES], on_hang[EPX_CONFIG_TEXT_BYTES], on_hang_cmd[EPX_CONFIG_TEXT_BYTES];
     int32_t log_level;
 } epx_settings_t;
 
@@ -48,6 +49,12 @@ epx_status_t epx_config_resolve_row(const epx_config_row_t *row, const epx_group
 /* All rows; the first problem is the error. */
 epx_status_t epx_config_resolve(const epx_group_config_t *config, const char *transport,
                                 epx_settings_t *settings_p);
+
+/* The rows of the flight recorder and its watchdog alone; hang_ms and timeout_ms of config (may be NULL)
+ * count. */
+epx_status_t epx_config_record(const epx_group_config_t *config, epx_settings_t *settings_p);
+/* Whether EPX_RECORD names a folder. */
+int epx_config_record_is_asked(void);
 
 /* Calls fn(context, variable, nearest known name) for every EPX_ variable that the table does not know. Names
  * of plug-ins may be prefixes too: `transport` is one more known prefix (may be NULL). */

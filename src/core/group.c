@@ -163,6 +163,7 @@ epx_status_t epx_group_note(epx_group_t *group, epx_status_t status)
         return status;
     snprintf(group->failed_text, sizeof(group->failed_text), "%.500s", epx_last_error());
     atomic_store_explicit(&group->failed, (int)status, memory_order_release);
+    epx_recorder_error(group->recorder, status, group->failed_text);
     epx_log(EPX_LOG_ERROR, "group", "%s", group->failed_text);
     if (status != EPX_ERR_PEER)
         group->fabric->ops->abort(group->fabric, -1);

@@ -6,6 +6,7 @@
 
 #include "core/select.h"
 #include "fabric/fault/fault.h"
+#include "record/recorder.h"
 
 typedef struct epx_group epx_group_t;
 
@@ -34,6 +35,9 @@ typedef struct epx_tally {
     int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
 } epx_tally_t;
 
+/* Operations of a plan that are open at a time, per kind of call; a power of two. */
+enum { EPX_PLAN_OPS = 8 };
+
 struct epx_plan {
     epx_plan_base_t base; /* first: transports see this */
     epx_group_t *group;   /* NULL: the group is closed or recovered */
@@ -43,7 +47,8 @@ struct epx_plan {
     int64_t bytes, handle_bytes;
     int64_t passes; /* begun since the route */
     epx_pass_t pass;
-    char dead_text[320]; /* why the route failed, for calls on the dead plan */
+    uint64_t op[EPX_RECORD_ROUTE][EPX_PLAN_OPS]; /* handles of the flight recorder, by kind and wave */
+    char dead_text[320];                         /* why the route failed, for calls on the dead plan */
     epx_tally_t folded;
     struct epx_plan *next, **link;
 };
@@ -82,13 +87,17 @@ struct epx_group {
     int32_t wait_peer;
     int64_t wait_longest_ns;
     void *stats_file;
+    epx_recorder_h recorder; /* NULL: nothing is recorded */
+    int32_t record_id, record_ending;
+    uint64_t record_key, record_signature;
+    const int32_t *record_members; /* [ranks] ranks of the job, in the tables */
 };
 
 /* ---- open.c ---- */
 
 /* Where the parts of the tables block are. */
 typedef struct epx_table_layout {
-    int64_t cards, owners, owner_copy, lanes, bytes;
+    int64_t cards, owners, owner_copy, lanes, members, bytes;
 } epx_table_layout_t;
 epx_table_layout_t epx_table_layout(const epx_group_config_t *config, int32_t ranks);
 

@@ -8,6 +8,7 @@
 #include "core/agree.h"
 #include "core/comm.h"
 #include "core/group.h"
+#include "core/operation.h"
 #include "core/services.h"
 #include "device/registry.h"
 #include "transport/common.h"
@@ -64,6 +65,7 @@ epx_table_layout_t epx_table_layout(const epx_group_config_t *config, int32_t ra
     l.owners = epx_take_area(&l.bytes, epx_shape_table_bytes(config, ranks));
     l.owner_copy = epx_take_area(&l.bytes, (int64_t)config->experts * 4);
     l.lanes = epx_take_area(&l.bytes, (int64_t)config->lanes * (int64_t)sizeof(epx_group_lane_t));
+    l.members = epx_take_area(&l.bytes, (int64_t)ranks * 4);
     return l;
 }
 
@@ -152,6 +154,17 @@ static epx_status_t build_locally(epx_group_t *group)
     return status;
 }
 
+/* Who is who in the job, for the flight recorder. */
+static void keep_members(epx_group_t *group, const epx_card_t *cards)
+{
+    int32_t *members = (int32_t *)(void *)((uint8_t *)group->tables.memory +
+                                           epx_table_layout(&group->config, group->ranks).members);
+    for (int32_t r = 0; r < group->ranks; r++)
+        members[r] = cards[r].record_rank;
+    group->record_members = members;
+    group->record_key = cards[0].record_key;
+}
+
 /* Agreement of all ranks; a rank that has no tables yet borrows room for the cards. */
 static epx_status_t agree(epx_group_t *group, const epx_bootstrap_t *bootstrap, epx_status_t status, int fill)
 {
@@ -166,7 +179,11 @@ static epx_status_t agree(epx_group_t *group, const epx_bootstrap_t *bootstrap, 
         return status;
     if (status == EPX_OK && fill)
         epx_card_fill(&mine, &group->config, &group->selection, group->generation);
+    mine.record_key = epx_op_new_key(group);
+    mine.record_rank = epx_recorder_rank(group->recorder);
     status = epx_agree(bootstrap, group->name, status, &mine, cards);
+    if (status == EPX_OK && group->tables.memory != NULL)
+        keep_members(group, cards);
     free(borrowed);
     return status;
 }
@@ -250,6 +267,7 @@ epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstra
     const epx_selection_t *s = &group->selection;
     group->is_open = 1;
     atomic_store(&group->failed, 0);
+    epx_op_group_begin(group);
     if (group->rank == 0)
         epx_log(EPX_LOG_INFO, "group",
                 "%s: transport %s (%s), fabric %s, device %s, %d ranks, E %d, K %d, H %d, T_max %d, waves "
@@ -263,6 +281,7 @@ epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstra
 
 void epx_group_tear_down(epx_group_t *group)
 {
+    epx_op_group_end(group);
     if (group->transport != NULL)
         group->transport->ops->close(group->transport);
     group->transport = NULL;
@@ -332,6 +351,7 @@ epx_status_t epx_group_open(epx_comm_h comm, const epx_group_config_t *config, e
     group->ranks = bootstrap.size;
     group->reach = epx_comm_reach(comm);
     group->generation = 1;
+    group->recorder = checked.recorder != NULL ? checked.recorder : epx_comm_recorder(comm);
     status = epx_group_build(group, &bootstrap, EPX_OK);
     if (status != EPX_OK) {
         free_struct(group);

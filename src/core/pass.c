@@ -16,7 +16,7 @@
 
 #include "base/fail.h"
 #include "base/structs.h"
-#include "core/group.h"
+#include "core/operation.h"
 #include "transport/common.h"
 
 /* What every data call checks first: handle, group, a good route, the wave's number. */
@@ -160,7 +160,11 @@ epx_status_t epx_dispatch_start(epx_plan_h plan, int32_t wave, const void *x, co
     if (status != EPX_OK)
         return status;
     plan->pass.dispatch_started = wave + 1;
-    status = transport_of(plan)->ops->dispatch_start(transport_of(plan), &plan->base, wave, x, batch, stream);
+    status = epx_op_enter(plan, EPX_RECORD_DISPATCH, wave);
+    if (status == EPX_OK)
+        status =
+            transport_of(plan)->ops->dispatch_start(transport_of(plan), &plan->base, wave, x, batch, stream);
+    epx_op_started(plan, EPX_RECORD_DISPATCH, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
@@ -177,7 +181,9 @@ epx_status_t epx_dispatch_finish(epx_plan_h plan, int32_t wave, epx_batch_t *bat
         return out_of_order("epx_dispatch_finish", wave,
                             "its start has not been made, or an earlier finish is missing");
     pass->dispatch_finished = wave + 1;
+    epx_op_resume(plan, EPX_RECORD_DISPATCH, wave);
     status = transport_of(plan)->ops->dispatch_finish(transport_of(plan), &plan->base, wave, batch, stream);
+    epx_op_leave(plan, EPX_RECORD_DISPATCH, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
@@ -206,7 +212,10 @@ epx_status_t epx_combine_start(epx_plan_h plan, int32_t wave, const void *y, epx
                             "missing");
     pass->direction = PASS_FORWARD;
     pass->combine_started = wave + 1;
-    status = transport_of(plan)->ops->combine_start(transport_of(plan), &plan->base, wave, y, stream);
+    status = epx_op_enter(plan, EPX_RECORD_COMBINE, wave);
+    if (status == EPX_OK)
+        status = transport_of(plan)->ops->combine_start(transport_of(plan), &plan->base, wave, y, stream);
+    epx_op_started(plan, EPX_RECORD_COMBINE, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
@@ -221,7 +230,9 @@ epx_status_t epx_combine_finish(epx_plan_h plan, int32_t wave, void *out, epx_st
     if (wave != pass->combine_finished || wave >= pass->combine_started)
         return out_of_order("epx_combine_finish", wave,
                             "its start has not been made, or an earlier finish is missing");
+    epx_op_resume(plan, EPX_RECORD_COMBINE, wave);
     status = transport_of(plan)->ops->combine_finish(transport_of(plan), &plan->base, wave, out, stream);
+    epx_op_leave(plan, EPX_RECORD_COMBINE, wave, status);
     if (status != EPX_OK)
         return failed(plan, status);
     pass->combine_finished = wave + 1;
@@ -277,8 +288,11 @@ epx_status_t epx_combine_backward_start(epx_plan_h plan, int32_t wave, const voi
         return status;
     plan->pass.direction = PASS_BACKWARD;
     plan->pass.combine_backward_started = wave + 1;
-    status =
-        transport_of(plan)->ops->combine_backward_start(transport_of(plan), &plan->base, wave, dout, stream);
+    status = epx_op_enter(plan, EPX_RECORD_COMBINE_BACKWARD, wave);
+    if (status == EPX_OK)
+        status = transport_of(plan)->ops->combine_backward_start(transport_of(plan), &plan->base, wave, dout,
+                                                                 stream);
+    epx_op_started(plan, EPX_RECORD_COMBINE_BACKWARD, wave, status);
     if (status ==
         EPX_ERR_ARG) { /* the transport says that it is too early (pooled_wave): nothing has changed */
         plan->lane->plan = on_lane;
@@ -303,8 +317,10 @@ epx_status_t epx_combine_backward_finish(epx_plan_h plan, int32_t wave, const vo
     if (wave != pass->combine_backward_finished || wave >= pass->combine_backward_started)
         return out_of_order(call, wave, "its start has not been made, or an earlier finish is missing");
     pass->combine_backward_finished = wave + 1;
+    epx_op_resume(plan, EPX_RECORD_COMBINE_BACKWARD, wave);
     status = transport_of(plan)->ops->combine_backward_finish(transport_of(plan), &plan->base, wave, y, dy,
                                                               stream);
+    epx_op_leave(plan, EPX_RECORD_COMBINE_BACKWARD, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
@@ -339,8 +355,11 @@ epx_status_t epx_dispatch_backward_start(epx_plan_h plan, int32_t wave, const vo
     if (pass->dispatch_finished < pass->dispatch_started)
         return out_of_order(call, wave, "a re-dispatch has been started and not finished");
     pass->dispatch_backward_started = wave + 1;
-    status = transport_of(plan)->ops->dispatch_backward_start(transport_of(plan), &plan->base, wave, dx_rows,
-                                                              stream);
+    status = epx_op_enter(plan, EPX_RECORD_DISPATCH_BACKWARD, wave);
+    if (status == EPX_OK)
+        status = transport_of(plan)->ops->dispatch_backward_start(transport_of(plan), &plan->base, wave,
+                                                                  dx_rows, stream);
+    epx_op_started(plan, EPX_RECORD_DISPATCH_BACKWARD, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
@@ -356,8 +375,10 @@ epx_status_t epx_dispatch_backward_finish(epx_plan_h plan, int32_t wave, void *d
     epx_pass_t *pass = &plan->pass;
     if (wave != pass->dispatch_backward_finished || wave >= pass->dispatch_backward_started)
         return out_of_order(call, wave, "its start has not been made, or an earlier finish is missing");
+    epx_op_resume(plan, EPX_RECORD_DISPATCH_BACKWARD, wave);
     status = transport_of(plan)->ops->dispatch_backward_finish(transport_of(plan), &plan->base, wave, dx,
                                                                dweight, stream);
+    epx_op_leave(plan, EPX_RECORD_DISPATCH_BACKWARD, wave, status);
     if (status != EPX_OK)
         return failed(plan, status);
     pass->dispatch_backward_finished = wave + 1;

@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "base/structs.h"
-#include "core/group.h"
+#include "core/operation.h"
 #include "transport/common.h"
 
 static const epx_shape_t *shape_of(epx_plan_h plan) { return &plan->group->selection.shape; }
@@ -441,15 +441,9 @@ static epx_status_t route_failed(epx_plan_h plan, epx_status_t status, const cha
     return status;
 }
 
-epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_stream_t stream)
+static epx_status_t route(epx_plan_h plan, const epx_routing_t *routing, epx_stream_t stream)
 {
-    epx_status_t status = epx_plan_usable(plan, "epx_plan_route");
-    if (status != EPX_OK)
-        return status;
-    if (plan->lane->plan == plan && plan->base.head.valid == 1)
-        return epx_fail(EPX_ERR_ARG,
-                        "epx_plan_route: a pass of this plan is in flight; finish its waves first");
-    status = settle_last_route(plan);
+    epx_status_t status = settle_last_route(plan);
     if (status == EPX_OK)
         status = end_last_route(plan, stream);
     if (status != EPX_OK)
@@ -475,6 +469,20 @@ epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_s
     plan->base.head.waves = plan->base.waves;
     /* Elsewhere the kernels that decide have written it. */
     return epx_group_is_remote(plan->group) ? EPX_OK : epx_head_write(transport, &plan->base, 0, stream);
+}
+
+epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_stream_t stream)
+{
+    epx_status_t status = epx_plan_usable(plan, "epx_plan_route");
+    if (status != EPX_OK)
+        return status;
+    if (plan->lane->plan == plan && plan->base.head.valid == 1)
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_plan_route: a pass of this plan is in flight; finish its waves first");
+    status = epx_op_enter_route(plan);
+    if (status == EPX_OK)
+        status = route(plan, routing, stream);
+    return epx_op_leave(plan, EPX_RECORD_ROUTE, 0, status);
 }
 
 epx_status_t epx_plan_stats(epx_plan_h plan, epx_plan_stats_t *stats_p, epx_stream_t stream)

@@ -107,6 +107,7 @@ epx_status_t epx_step(epx_group_h group)
     if (group == NULL)
         return epx_fail(EPX_ERR_ARG, "epx_step: group is NULL");
     int64_t number = group->steps++, wait_ns_max;
+    epx_recorder_step(group->recorder);
     epx_tally_t step = cut(group, &wait_ns_max);
     if (group->selection.settings.stats[0] == '\0')
         return EPX_OK;

@@ -8,31 +8,30 @@
 #ifndef EPX_RECORD_CLASSIFY_H
 #define EPX_RECORD_CLASSIFY_H
 
+#include <stddef.h>
+
 #include <epx/record.h>
 
 #include "record/format.h"
 
 /* What the system says of the thread that plays a rank. */
 typedef enum epx_rank_life {
-    EPX_LIFE_UNKNOWN = 0, /* on a host that cannot be asked, or from files alone */
-    EPX_LIFE_RUNS,        /* it has used its processor since the last look */
-    EPX_LIFE_SLEEPS,      /* it is there and has used none */
+    EPX_LIFE_UNKNOWN =
+        0, /* on a host that cannot be asked, or from files alone: the record's own last look counts */
+    EPX_LIFE_RUNS,   /* it has used its processor since the last look */
+    EPX_LIFE_SLEEPS, /* it is there and has used none */
     EPX_LIFE_STOPPED,
-    EPX_LIFE_GONE /* the process, or the thread in it, has ended */
+    EPX_LIFE_THREAD_GONE, /* the thread has ended, its process has not */
+    EPX_LIFE_GONE
 } epx_rank_life_t;
 
 /* Evidence about one rank of the job. */
 typedef struct epx_rank_evidence {
-    const void *record; /* [bytes], may be written meanwhile; NULL: there is none */
-    size_t bytes;
+    const void *record; /* a whole record, may be written meanwhile; NULL: there is none */
     epx_rank_life_t life;
-    int32_t
-        works; /* 1: it has child processes that run, or reads, writes or takes new memory: a compilation */
-    int64_t ahead_ns;           /* its clock minus the judge's, 0 on one host */
-    uint64_t marks, heartbeats; /* counts at the last look, EPX_NO_LOOK: there was none */
+    int32_t works;    /* 1: children of it run, or it takes new memory or reads files: a compilation, say */
+    int64_t ahead_ns; /* its clock minus the judge's, 0 on one host */
 } epx_rank_evidence_t;
-
-#define EPX_NO_LOOK UINT64_MAX
 
 typedef struct epx_job_evidence {
     const epx_rank_evidence_t *rank; /* [ranks] in the order of the job */
@@ -40,19 +39,45 @@ typedef struct epx_job_evidence {
     int64_t now_ns; /* of the judge's clock */
 } epx_job_evidence_t;
 
-/* Room for the walk: [ranks] each, of the caller. */
-typedef struct epx_classify_room {
-    int32_t *next, *step;
-} epx_classify_room_t;
+/* Where a rank is; kept in the room for reports. */
+typedef enum epx_rank_place {
+    EPX_PLACE_NO_RECORD = 0,
+    EPX_PLACE_CLOSED,
+    EPX_PLACE_OUTSIDE,  /* in no operation */
+    EPX_PLACE_ENQUEUED, /* `op` was called and has not begun */
+    EPX_PLACE_INSIDE,   /* `op` has begun and waits for nobody */
+    EPX_PLACE_WAITS     /* in `op`, for rank `next` */
+} epx_rank_place_t;
+
+typedef struct epx_rank_facts {
+    const void *record;
+    epx_rank_place_t place;
+    epx_rank_life_t life;
+    int32_t works;
+    epx_record_operation_t op;      /* of ENQUEUED, INSIDE, WAITS; else the last one, number 0: none */
+    epx_record_progress_t progress; /* number 0: its words are gone */
+    int32_t next;                   /* WAITS: rank of the job, -1: not known */
+    int32_t next_place;             /* the same in the group */
+    int64_t since_ns;               /* of the judge's clock: since when it has been there */
+    int64_t budget_ns;              /* that holds for it now */
+    int32_t paused;                 /* 1: in an announced pause that is not over */
+    int32_t moves;                  /* 1: marks or heartbeats have moved within the budget */
+    int64_t last_sign_ns;           /* of the last mark or heartbeat */
+    int32_t marked_last;            /* 1: its last call ended before its last mark */
+    int32_t step;                   /* of the walk */
+} epx_rank_facts_t;
 
 /*
- * Fills *verdict_p (begun with EPX_VERDICT_INIT). kind NONE: nobody has waited longer than the budget that
- * holds for it, and nobody whom others need is gone. SLOW: late, but moving.
+ * Fills *verdict_p (begun with EPX_VERDICT_INIT) and room [ranks]. kind NONE: nobody has waited longer than
+ * the budget that holds for it, and nobody whom others wait for is gone. SLOW: late, but moving.
  */
-void epx_classify(const epx_job_evidence_t *job, const epx_classify_room_t *room, epx_verdict_t *verdict_p);
+void epx_classify(const epx_job_evidence_t *job, epx_rank_facts_t *room, epx_verdict_t *verdict_p);
 
 /* The action and exit code of a kind of verdict. */
 epx_action_t epx_verdict_action(epx_verdict_kind_t kind, int32_t *exit_code_p);
+
+/* "HOST_ABSENT(rank 3)", "SIGNAL_LOST(2 -> 5)", "DEADLOCK(0 -> 2 -> 0)", as reports write it. */
+void epx_verdict_title(const epx_verdict_t *verdict, char *text, size_t bytes);
 
 /* ---- reading records ---- */
 

@@ -7,12 +7,11 @@
  *
  *   head       4,096 bytes: who this is, limits, where the tables are; then words that move
  *   groups     [groups_max] epx_record_group_row_t
- *   members    [groups_max][peers_max] int32: ranks of the job, in the group's order
- *   texts      [texts_max] epx_record_text_row_t; text id i is row i, row 0 is ""
- *   segments   [segments_max] epx_record_segment_row_t
- *   operations [ops_max], a ring: operation number n (from 1) is row n mod ops_max
- *   progress   [slots_max] of progress_bytes: epx_record_progress_t, then [peers_max] epx_record_peer_t
- *   events     [events_max], a ring: event number n (from 1) is row n mod events_max
+ *   members    [lists_max][peers_max] int32: ranks of the job, in the group's order, where they are no
+ * progression texts      [texts_max] epx_record_text_row_t; text id i is row i, row 0 is "" segments
+ * [segments_max] epx_record_segment_row_t operations [ops_max], a ring: operation number n (from 1) is row n
+ * mod ops_max progress   [slots_max] of progress_bytes: epx_record_progress_t, then [peers_max]
+ * epx_record_peer_t events     [events_max], a ring: event number n (from 1) is row n mod events_max
  *
  * Order of stores. F1: a row of a ring is first given number 0, then filled, then given its number (release),
  * then the head's count is raised: a reader that finds number n before and after copying a row has a whole
@@ -41,7 +40,8 @@ enum {
     EPX_RECORD_FORMAT = 1,
     EPX_RECORD_HEAD_BYTES = 4096,
     EPX_RECORD_EVERYBODY = -1,
-    EPX_RECORD_NOBODY = -2
+    EPX_RECORD_NOBODY = -2,
+    EPX_RECORD_EXCHANGE = 2 /* a wait_mode, behind those of waits: 0 equal, 1 at least */
 };
 
 /* Kinds of operation. Up to DISPATCH_BACKWARD as epx_move_t plus one. */
@@ -97,7 +97,8 @@ typedef struct epx_record_head {
     int64_t opened_ns,
         opened_realtime_ns; /* the same moment on both clocks: times of two hosts compare by it */
     int64_t hang_ms, timeout_ms;
-    uint32_t groups_max, peers_max, texts_max, segments_max, ops_max, slots_max, progress_bytes, events_max;
+    uint32_t groups_max, lists_max, peers_max, texts_max, segments_max, ops_max, slots_max, progress_bytes,
+        events_max;
     uint64_t groups_at, members_at, texts_at, segments_at, ops_at, progress_at,
         events_at; /* from the start */
     uint32_t
@@ -119,7 +120,9 @@ typedef struct epx_record_head {
     uint64_t steps;
     _Alignas(64) uint64_t watched; /* by the watchdog of this process: it lives */
     int64_t watched_ns;
-    uint64_t cpu_ns; /* of `thread`, as the watchdog saw it last */
+    uint64_t cpu_ns;    /* of `thread`, as the watchdog saw it last */
+    uint32_t life_seen; /* epx_rank_life_t of classify.h, likewise; for readers of files alone */
+    uint32_t rest;
     _Alignas(64) uint32_t phase;
     uint32_t phase_changes; /* odd while the phase is being changed */
     int64_t phase_ns, phase_budget_ms;
@@ -139,13 +142,14 @@ typedef struct epx_record_group_row {
         use; /* 0: empty; else how many groups this row has held, counted over the file: rows are reused */
     uint64_t key; /* equal on all ranks of the group, differs from other groups of the job */
     uint64_t signature;
-    int32_t ranks, rank;     /* mine in it */
-    int32_t contiguous_from; /* >= 0: members are ranks from there on, whether or not they are listed */
-    uint32_t open;           /* 0: it has ended; the row stays readable until it is needed */
+    int32_t ranks, rank;   /* mine in it */
+    int32_t first, stride; /* members are first + i * stride; stride 0: they are listed */
+    uint32_t open;         /* 0: it has ended; the row stays readable until it is needed */
     uint32_t is_comm;
+    uint32_t list; /* of members, where stride is 0; lists_max: not kept */
     uint32_t generation;
     char name[64], transport[24], fabric[16];
-    uint8_t rest[40];
+    uint8_t rest[32];
 } epx_record_group_row_t;
 
 typedef struct epx_record_text_row {
@@ -194,9 +198,12 @@ typedef struct epx_record_progress {
     uint32_t wait_mode;              /* 0 equal, 1 at least, 2 an exchange */
     uint64_t previous;               /* epoch that the awaited words last held in good order, 0: not known */
     epx_record_wait_t wait;
-    uint64_t ended; /* device */
-    uint64_t waits; /* that have been begun */
-    uint8_t rest[16];
+    uint64_t ended;              /* device */
+    uint64_t waits;              /* that have been begun */
+    uint64_t sent_all, seen_all; /* epoch that was sent to, or has come from, everybody; 0 */
+    uint32_t has_peers;          /* 1: the words per peer are of this operation */
+    uint32_t rest;
+    uint64_t reserved[5];
 } epx_record_progress_t;
 
 /* Per peer, in the group's order. */
@@ -226,6 +233,6 @@ _Static_assert(sizeof(epx_record_head_t) <= EPX_RECORD_HEAD_BYTES, "the head has
 _Static_assert(sizeof(epx_record_group_row_t) == 192, "rows are the file's");
 _Static_assert(sizeof(epx_record_operation_t) == 160, "rows are the file's");
 _Static_assert(sizeof(epx_record_wait_t) == 40, "as epx_wait_result_t");
-_Static_assert(sizeof(epx_record_progress_t) == 128, "rows are the file's");
+_Static_assert(sizeof(epx_record_progress_t) == 176, "rows are the file's");
 
 #endif

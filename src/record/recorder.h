@@ -31,6 +31,15 @@ void epx_recorder_close(epx_recorder_h *recorder_p);
 /* The record's bytes, for readers in this process (a recorder in memory has no file). */
 const void *epx_recorder_bytes(epx_recorder_h recorder, size_t *bytes_p);
 
+/* The rank's domain, learned late; the first one counts. */
+void epx_recorder_domain(epx_recorder_h recorder, int32_t domain);
+
+/* The budgets of the last group that opened. */
+void epx_recorder_budgets(epx_recorder_h recorder, int64_t hang_ms, int64_t timeout_ms);
+
+/* The rank in the job; 0 for NULL. */
+int32_t epx_recorder_rank(epx_recorder_h recorder);
+
 /* What runs when the watchdog's action is to end waits: called on the watchdog's thread, at most once per
  * verdict. */
 typedef void (*epx_recorder_end_fn)(void *context, const char *reason);
@@ -89,10 +98,10 @@ void *epx_recorder_wait_begin(epx_recorder_h recorder, int32_t channel, int32_t 
 /* It has ended; ok: what was waited for is here. */
 void epx_recorder_wait_end(epx_recorder_h recorder, int32_t channel, int ok);
 
-/* Whether a wait for a rank of the current operation's group (EPX_RECORD_EVERYBODY: any) should go on
- * although its time is over, since that rank has announced a pause that is not over or this one is warming
- * up: for how many more ms; 0: no. */
-int64_t epx_recorder_patience(epx_recorder_h recorder, int32_t peer);
+/* For how many more ms a wait that has lasted waited_ns and should give up now (timeout_ms) should go on,
+ * since a rank of the job has announced a pause that is not over, or this one is still warming up with the
+ * default time-out; 0: no. Takes a lock and looks at files. */
+int64_t epx_recorder_patience(epx_recorder_h recorder, int64_t timeout_ms, int64_t waited_ns);
 
 /* An error that ends a plan or a group: kept with its text. */
 void epx_recorder_error(epx_recorder_h recorder, epx_status_t status, const char *text);

@@ -1,0 +1,122 @@
+/* The brackets around every operation of a group. SPDX-License-Identifier: Apache-2.0 */
+#include "core/operation.h"
+
+#include "base/fail.h"
+#include "record/recorder.h"
+
+/* Where the operation of a wave is kept between its calls. As many as are ever in flight, or it is looked up
+ * in vain and the record has an operation without an end: depth is rarely more. */
+static uint64_t *place_of(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
+{
+    return &plan->op[kind - EPX_RECORD_DISPATCH][wave & (EPX_PLAN_OPS - 1)];
+}
+
+static epx_status_t enter(epx_plan_h plan, const epx_recorder_call_t *call, uint64_t *op_p)
+{
+    epx_recorder_h recorder = plan->group->recorder;
+    *op_p = epx_recorder_enqueue(recorder, call);
+    epx_recorder_begin(recorder, *op_p);
+    return EPX_OK;
+}
+
+epx_status_t epx_op_enter(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
+{
+    const epx_group_t *group = plan->group;
+    const epx_lane_t *lane = plan->base.lane;
+    epx_recorder_call_t call = {.group_id = group->record_id,
+                                .stream = 2 * (uint32_t)lane->index,
+                                .sequence = lane->passes << 16 | (lane->epoch - lane->base + 1),
+                                .signature = group->record_signature,
+                                .kind = kind,
+                                .lane = lane->index,
+                                .wave = wave};
+    return enter(plan, &call, place_of(plan, kind, wave));
+}
+
+epx_status_t epx_op_enter_route(epx_plan_h plan)
+{
+    const epx_group_t *group = plan->group;
+    const epx_lane_t *lane = plan->base.lane;
+    epx_recorder_call_t call = {.group_id = group->record_id,
+                                .stream = 2 * (uint32_t)lane->index + 1,
+                                .sequence = group->routes + 1,
+                                .signature = group->record_signature,
+                                .kind = EPX_RECORD_ROUTE,
+                                .lane = lane->index};
+    return enter(plan, &call, place_of(plan, EPX_RECORD_ROUTE, 0));
+}
+
+epx_status_t epx_op_started(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status)
+{
+    epx_recorder_h recorder = plan->group->recorder;
+    if (recorder == NULL)
+        return status;
+    if (status != EPX_OK)
+        return epx_op_leave(plan, kind, wave, status);
+    epx_recorder_posted(recorder, *place_of(plan, kind, wave));
+    epx_recorder_leave(recorder);
+    return EPX_OK;
+}
+
+void epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
+{
+    epx_recorder_resume(plan->group->recorder, *place_of(plan, kind, wave));
+}
+
+epx_status_t epx_op_leave(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status)
+{
+    epx_recorder_end(plan->group->recorder, *place_of(plan, kind, wave), status);
+    return status;
+}
+
+/* ---- the group -------------------------------------------------------------------------------------------------- */
+
+/* Differs where operations could not fit together; equal on all ranks of a group. */
+static uint64_t signature_of(const epx_shape_t *s, const char *transport)
+{
+    const int64_t values[] = {s->ranks,      s->virtual_ranks, s->experts,    s->top_k,     s->width,
+                              s->tokens_max, s->row_type,      s->out_type,   s->lanes,     s->depth,
+                              s->waves,      s->backward,      s->virt.ranks, s->aux_bytes, s->row_align};
+    uint64_t hash = 1469598103934665603u;
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+        hash = (hash ^ (uint64_t)values[i]) * 1099511628211u;
+    for (; *transport != '\0'; transport++)
+        hash = (hash ^ (uint8_t)*transport) * 1099511628211u;
+    return hash;
+}
+
+uint64_t epx_op_new_key(const epx_group_t *group)
+{
+    static _Atomic uint64_t made;
+    uint64_t key =
+        (uint64_t)epx_clock_ns() ^ (uint64_t)(uintptr_t)group << 20 ^ atomic_fetch_add(&made, 1) << 56;
+    return key * 0x9e3779b97f4a7c15u | 1;
+}
+
+static void end_waits(void *context, const char *reason) { epx_group_abort(context, reason); }
+
+void epx_op_group_begin(epx_group_t *group)
+{
+    if (group->recorder == NULL)
+        return;
+    const epx_selection_t *selection = &group->selection;
+    epx_recorder_group_t row = {.name = group->name,
+                                .transport = selection->transport->name,
+                                .fabric = selection->fabric->name,
+                                .key = group->record_key,
+                                .members = group->record_members,
+                                .ranks = group->ranks,
+                                .rank = group->rank,
+                                .generation = (uint32_t)group->generation};
+    group->record_signature = row.signature = signature_of(&selection->shape, selection->transport->name);
+    epx_recorder_budgets(group->recorder, selection->settings.hang_ms, selection->settings.timeout_ms);
+    group->record_id = epx_recorder_group_begin(group->recorder, &row);
+    group->record_ending = epx_recorder_on_end(group->recorder, end_waits, group);
+}
+
+void epx_op_group_end(epx_group_t *group)
+{
+    epx_recorder_forget(group->recorder, group->record_ending);
+    epx_record_group_end(group->recorder, group->record_id);
+    group->record_ending = group->record_id = 0;
+}

@@ -1,0 +1,64 @@
+/* What the files of the recorder share. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_RECORD_PRIVATE_H
+#define EPX_RECORD_PRIVATE_H
+
+#include <pthread.h>
+
+#include "record/recorder.h"
+
+enum { EPX_RECORDER_ENDS = 64 };
+
+/* A wait that the watchdog may end. */
+typedef struct epx_recorder_ending {
+    epx_recorder_end_fn fn; /* NULL: free */
+    void *context;
+} epx_recorder_ending_t;
+
+struct epx_recorder {
+    uint8_t *base;
+    epx_record_head_t *head;
+    epx_record_group_row_t *groups;
+    epx_record_operation_t *ops;
+    epx_record_event_t *events;
+    uint8_t *progress;
+
+    /* The rank's thread alone. */
+    uint64_t current; /* number of the operation that calls from below belong to; 0: none */
+    epx_record_operation_t *op;
+    epx_record_progress_t *now;
+    uint32_t next_slot;
+    uint64_t taken;    /* bit i: slot i belongs to an operation that has not ended */
+    uint64_t *last;    /* [groups_max][EPX_RECORDER_CHANNELS] epoch of the last good wait */
+    uint64_t *counted; /* [groups_max] operations of foreign groups */
+
+    /* Set-up. */
+    int64_t bytes;
+    char folder[EPX_RECORDER_PATH_BYTES], path[EPX_RECORDER_PATH_BYTES + 64];
+    int32_t keeps, watched, knows_domain;
+    epx_on_hang_t on_hang;
+    char failover[64], command[512];
+    pthread_mutex_t lock; /* of the two below; never held across a wait, but while a wait is being ended */
+    epx_recorder_ending_t end[EPX_RECORDER_ENDS];
+    epx_verdict_t verdict;
+    struct epx_recorder *next; /* the watchdog's list, under its lock */
+};
+
+static inline void epx_put64(uint64_t *to, uint64_t value) { __atomic_store_n(to, value, __ATOMIC_RELEASE); }
+static inline void epx_put32(uint32_t *to, uint32_t value) { __atomic_store_n(to, value, __ATOMIC_RELEASE); }
+static inline void epx_put_time(int64_t *to, int64_t value) { __atomic_store_n(to, value, __ATOMIC_RELEASE); }
+static inline uint64_t epx_get64(const uint64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
+static inline uint32_t epx_get32(const uint32_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
+static inline int64_t epx_get_time(const int64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
+
+/* One event row; `now` of epx's clock. */
+void epx_recorder_event(epx_recorder_h recorder, uint32_t what, uint32_t text, int64_t value, int64_t now);
+
+/* ---- watch.c ---- */
+
+/* The watchdog's list; the thread runs while it is not empty. EPX_OK also where no thread could be started
+ * (logged): recording goes on. */
+void epx_watch_add(epx_recorder_h recorder);
+/* When it returns the watchdog does not know the recorder any more. */
+void epx_watch_remove(epx_recorder_h recorder);
+
+#endif

@@ -1,0 +1,24 @@
+/* What the system says of threads and processes. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_RECORD_SYSTEM_H
+#define EPX_RECORD_SYSTEM_H
+
+#include <stdint.h>
+
+/* The calling thread's number, asked for once per thread. */
+int32_t epx_system_thread(void);
+
+/* Which pids mean what: equal for processes that see the same pids of the same running kernel. 0: not known.
+ */
+uint64_t epx_system_pid_space(void);
+uint64_t epx_system_boot(void);
+
+/* One thread of a process, as /proc tells. */
+typedef struct epx_system_thread_info {
+    char state;       /* 'R', 'S', 'D', 'T', 'Z'; 0: there is no such process or thread */
+    uint64_t cpu_ns;  /* used so far */
+    uint64_t works;   /* grows while it takes memory pages or reads and writes files */
+    int32_t children; /* 1: the process has a child that runs */
+} epx_system_thread_info_t;
+void epx_system_look(int32_t pid, int32_t thread, epx_system_thread_info_t *info_p);
+
+#endif
