@@ -81,8 +81,10 @@ typedef struct epx_post {
     const epx_segment_t *segment; /* with pieces */
     const epx_piece_t *sends, *receives;
     int32_t send_count, receive_count; /* 0 where kernels have stored the rows. Words are set all the same */
-    const int32_t
-        *gate; /* device, where errors come late: the word is set only if it is 1 then; NULL: always */
+    /* Where errors come late. gate (device): the word is set only if it is 1 then, or with only_failed,
+     * negative; NULL: always. failure_rows > 0: it is a failure word, in row channel + epoch mod this. */
+    const int32_t *gate;
+    int32_t only_failed, failure_rows;
 } epx_post_t;
 
 typedef enum epx_wait_mode {
@@ -94,6 +96,7 @@ typedef enum epx_wait_mode {
 typedef struct epx_watch {
     int32_t channel;
     epx_epoch_t epoch;
+    int32_t rows; /* > 0, where errors come late: the row is channel + epoch mod this */
 } epx_watch_t;
 
 typedef struct epx_wait {
@@ -131,7 +134,8 @@ typedef struct epx_wait_result {
 typedef struct epx_exchange {
     int32_t channel;
     int32_t on_host;
-    const void *send; /* [bytes]; NULL: publish that this rank's step failed, and return at once */
+    const void *send; /* [bytes]; NULL: publish that this rank's step failed, and return at once. Where errors
+                         come late it takes part all the same, and its block is 0x80 in every byte */
     void *receive;    /* [S, bytes] */
     size_t bytes;     /* equal on all ranks, at most exchange_bytes of the configuration */
     int64_t timeout_ms;

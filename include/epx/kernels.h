@@ -70,6 +70,7 @@ typedef struct epx_plan_head {
     int32_t confirmed; /* not 0: every rank's route is known to be good */
     int32_t learned;   /* not 0: what the first pass teaches (pooled_wave's kept bits) is in the bytes */
     int64_t routed, skipped, kept, spilled, dropped_sender, dropped_receiver;
+    uint64_t number; /* of the route among its lane's, where epochs are resident (kernels_words.h), else 0 */
 } epx_plan_head_t;
 
 /*
@@ -295,6 +296,8 @@ struct epx_k_word_post;
 struct epx_k_word_wait;
 struct epx_k_word_exchange;
 struct epx_k_word_abort;
+struct epx_k_stamp;
+struct epx_k_lane;
 
 /* One constant table per device; every function is stream-ordered, returns EPX_OK or an error of the device.
  */
@@ -323,6 +326,8 @@ typedef struct epx_kernels {
     epx_status_t (*word_wait)(const struct epx_k_word_wait *args, epx_stream_t stream);
     epx_status_t (*word_exchange)(const struct epx_k_word_exchange *args, epx_stream_t stream);
     epx_status_t (*word_abort)(const struct epx_k_word_abort *args, epx_stream_t stream);
+    epx_status_t (*stamp)(const struct epx_k_stamp *args, epx_stream_t stream);
+    epx_status_t (*lane)(const struct epx_k_lane *args, epx_stream_t stream);
 } epx_kernels_t;
 
 #ifdef __cplusplus

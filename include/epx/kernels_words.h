@@ -37,6 +37,40 @@ typedef struct epx_epoch {
     uint64_t add;
 } epx_epoch_t;
 
+/*
+ * Resident epochs. What a lane counts is on the device and moved on by kernels in stream order, so that a
+ * graph that is replayed counts on: see transport/common.h, D1 to D5.
+ */
+#define EPX_LANE_CREDITS 4
+typedef struct epx_lane_words {
+    uint64_t routes;                   /* made on this lane, good or bad */
+    uint64_t passes;                   /* that have ended, of plans that were good */
+    uint64_t base;                     /* of the epochs of the pass in progress */
+    uint64_t credit[EPX_LANE_CREDITS]; /* last epoch of the last pass that a peer acknowledges, by the
+                                          transport's use */
+    uint64_t unused;
+} epx_lane_words_t;
+
+typedef enum epx_lane_step {
+    EPX_LANE_ROUTE = 0, /* routes grows by one, and head->number is that */
+    EPX_LANE_BEGIN = 1, /* base becomes that of a pass of the plan */
+    EPX_LANE_END = 2    /* where head->valid is 1 passes grows by one, and credit[i] = base + acknowledged[i]
+                           where that    is not 0 */
+} epx_lane_step_t;
+
+/* Epochs of a pass begin at generation (16 bits) | passes (24) | number of the route (10) | 0 (14). */
+#define EPX_EPOCH_CALL_BITS 14
+#define EPX_EPOCH_ROUTE_BITS 10
+#define EPX_EPOCH_PASS_BITS 24
+
+typedef struct epx_k_lane {
+    epx_lane_step_t step;
+    epx_lane_words_t *words;
+    epx_plan_head_t *head; /* of the plan */
+    uint64_t generation;
+    uint64_t acknowledged[EPX_LANE_CREDITS];
+} epx_k_lane_t;
+
 /* An abort word: (1 + the rank that is blamed, or 0) with this bit. */
 #define EPX_ABORT_BIT ((uint64_t)1 << 32)
 
@@ -72,10 +106,12 @@ typedef struct epx_words {
 /* Sets my word at one rank or all (-1). */
 typedef struct epx_k_word_post {
     epx_words_t words;
-    int32_t failure; /* 1: `channel` is a row of failure words */
+    int32_t failure;      /* 1: `channel` is a row of failure words */
+    int32_t failure_rows; /* > 0: the row is channel + epoch mod this */
     int32_t channel, peer;
     epx_epoch_t epoch;
     const int32_t *gate; /* device, or NULL: the word is set only if this is 1 */
+    int32_t only_failed; /* 1: only if it is negative */
 } epx_k_word_post_t;
 
 #define EPX_WORD_WATCHES 2
@@ -91,7 +127,7 @@ typedef struct epx_k_word_wait {
      * the plan of `verdict` (EPX_ERR_PEER, that rank) and ends the wait. */
     int32_t watches;
     struct {
-        int32_t channel;
+        int32_t channel, rows; /* rows > 0: the row is channel + epoch mod this */
         epx_epoch_t epoch;
     } watch[EPX_WORD_WATCHES];
     epx_k_verdict_t verdict; /* head NULL: there is no plan */
@@ -104,15 +140,30 @@ typedef struct epx_k_word_wait {
 typedef struct epx_k_word_exchange {
     epx_words_t words;
     int32_t channel;
-    uint64_t *step; /* device: steps made on this channel; grows by one */
-    uint32_t *done; /* device: 0 between calls */
-    const void *send;
+    uint64_t *step;   /* device: steps made on this channel; grows by one */
+    uint32_t *done;   /* device: 0 between calls */
+    const void *send; /* NULL: this rank's step is bad, and its block is 0x80 in every byte */
     void *receive;
     int64_t stride; /* bytes between blocks of `receive` */
     int64_t bytes;  /* at most box_bytes */
     int64_t timeout_ns;
     uint64_t tag;
 } epx_k_word_exchange_t;
+
+/*
+ * A word that the host watches, set in stream order: sequence numbers of what has begun, markers of the
+ * caller's own work. Posted stores of one thread; capturable in a graph, where the value goes on by what is
+ * resident on the device. `time_ns` and `word` are memory that host and device see (allocate_shared, or
+ * registered with the driver: the address that the device knows). The time is the device's global timer,
+ * near CLOCK_REALTIME, and is not seen later than `word`; cheapest right behind a word at a multiple of 16.
+ */
+typedef struct epx_k_stamp {
+    int64_t *time_ns; /* NULL: not wanted */
+    uint64_t *word;   /* value + (count ? *count << shift : 0) */
+    epx_epoch_t value;
+    uint64_t *count; /* device: grows by one at every execution, before it is used; NULL */
+    int32_t shift;
+} epx_k_stamp_t;
 
 /* Ends the group: my abort word at all ranks, whatever they wait for. */
 typedef struct epx_k_word_abort {

@@ -78,9 +78,11 @@ typedef struct epx_sizes {
 /* One lane; host-resident. Every start call takes an epoch, every route a number; see transport/common.h. */
 typedef struct epx_lane {
     int32_t index;
-    uint64_t epoch;  /* last used; upper 16 bits: generation */
-    uint64_t base;   /* of the pass's epochs */
-    uint64_t passes; /* that have ended well */
+    uint64_t epoch;          /* last used; upper 16 bits: generation */
+    uint64_t base;           /* of the pass's epochs */
+    uint64_t passes;         /* that have ended well */
+    epx_lane_words_t *words; /* device, where epochs are resident (EPX_FABRIC_CAPTURABLE); else NULL */
+    uint64_t acknowledged[EPX_LANE_CREDITS]; /* of this pass, less base: for words->credit */
 } epx_lane_t;
 
 /* A plan as a transport sees it. Byte and wait counters are of all passes since the route. */

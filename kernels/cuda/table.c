@@ -26,4 +26,6 @@ const epx_kernels_t epx_kernels_cuda = {
     .word_wait = epx_cuda_word_wait,
     .word_exchange = epx_cuda_word_exchange,
     .word_abort = epx_cuda_word_abort,
+    .stamp = epx_cuda_stamp,
+    .lane = epx_cuda_lane,
 };

@@ -211,15 +211,24 @@ __device__ inline void give_up(const epx_words_t &words, const awaited &what, in
         tell_all(words, word);
 }
 
+/* The row that watch w looks at, and the value that counts there. */
+__device__ inline const uint64_t *watched_row(const epx_k_word_wait_t &args, int32_t w, uint64_t *value)
+{
+    const epx_words_t &words = args.words;
+    int64_t channel = args.watch[w].channel;
+    *value = epoch_value(args.watch[w].epoch);
+    if (args.watch[w].rows > 0)
+        channel += (int64_t)(*value % (uint64_t)args.watch[w].rows);
+    return word_at(words, words.rank, words.failures, channel * words.ranks);
+}
+
 /* The lowest rank with a failure word that counts, of the first watch that has one; -1: none. One thread. */
 __device__ inline int32_t find_failure(const epx_k_word_wait_t &args)
 {
-    const epx_words_t &words = args.words;
     for (int32_t w = 0; w < args.watches; w++) {
-        uint64_t value = epoch_value(args.watch[w].epoch);
-        const uint64_t *row =
-            word_at(words, words.rank, words.failures, (int64_t)args.watch[w].channel * words.ranks);
-        for (int32_t p = 0; p < words.ranks; p++)
+        uint64_t value;
+        const uint64_t *row = watched_row(args, w, &value);
+        for (int32_t p = 0; p < args.words.ranks; p++)
             if (load_acquire(row + p) == value)
                 return p;
     }
@@ -228,13 +237,11 @@ __device__ inline int32_t find_failure(const epx_k_word_wait_t &args)
 
 __device__ inline int look_for_failures(const epx_k_word_wait_t &args)
 {
-    const epx_words_t &words = args.words;
     int failed = 0;
     for (int32_t w = 0; w < args.watches; w++) {
-        uint64_t value = epoch_value(args.watch[w].epoch);
-        const uint64_t *row =
-            word_at(words, words.rank, words.failures, (int64_t)args.watch[w].channel * words.ranks);
-        for (int32_t p = (int32_t)threadIdx.x; p < words.ranks; p += (int32_t)blockDim.x)
+        uint64_t value;
+        const uint64_t *row = watched_row(args, w, &value);
+        for (int32_t p = (int32_t)threadIdx.x; p < args.words.ranks; p += (int32_t)blockDim.x)
             failed |= load_acquire(row + p) == value ? WHY_FAILURE : 0;
     }
     return failed;
@@ -281,12 +288,15 @@ __global__ void __launch_bounds__(WORD_THREADS) post_words(const __grid_constant
 {
     const epx_words_t &words = args.words;
     behind_previous();
-    bool closed = shut(args.gate);
+    bool closed = args.only_failed ? *(const volatile int32_t *)args.gate >= 0 : shut(args.gate);
     uint64_t value = epoch_value(args.epoch);
     if (has_ended(words) || closed)
         return;
     int64_t offset = args.failure ? words.failures : words.words;
-    int64_t place = (int64_t)args.channel * words.ranks + words.rank;
+    int64_t row = args.channel;
+    if (args.failure_rows > 0)
+        row += (int64_t)(value % (uint64_t)args.failure_rows);
+    int64_t place = row * words.ranks + words.rank;
     int32_t first = args.peer < 0 ? 0 : args.peer, last = args.peer < 0 ? words.ranks - 1 : args.peer;
     __threadfence_system(); /* W1 */
     for (int32_t p = first + (int32_t)threadIdx.x; p <= last; p += (int32_t)blockDim.x)
@@ -328,6 +338,16 @@ __device__ inline char *box_at(const epx_words_t &words, int32_t rank, int32_t c
     return block_of(words, rank) + words.boxes + box * words.box_bytes;
 }
 
+/* `from` NULL: this rank's step is bad. */
+__device__ inline void fill_box(char *box, const char *from, int64_t bytes)
+{
+    if (from != nullptr)
+        copy_block(box, from, bytes);
+    else
+        for (int64_t i = threadIdx.x; i < bytes; i += blockDim.x)
+            box[i] = (char)0x80;
+}
+
 /* Each block serves the ranks blockIdx.x, blockIdx.x + gridDim.x, ...; all of a block's own are sent before
  * it waits for any. */
 __global__ void __launch_bounds__(BOX_THREADS)
@@ -340,7 +360,7 @@ __global__ void __launch_bounds__(BOX_THREADS)
     bool good = !has_ended(words);
     if (good) {
         for (int32_t p = first; p <= last; p += by)
-            copy_block(box_at(words, p, args.channel, step, words.rank), (const char *)args.send, args.bytes);
+            fill_box(box_at(words, p, args.channel, step, words.rank), (const char *)args.send, args.bytes);
         __threadfence_system();
         __syncthreads();
         __threadfence_system();

@@ -26,4 +26,6 @@ const epx_kernels_t epx_kernels_host = {
     .word_wait = epx_host_word_wait,
     .word_exchange = epx_host_word_exchange,
     .word_abort = epx_host_word_abort,
+    .stamp = epx_host_stamp,
+    .lane = epx_host_lane,
 };

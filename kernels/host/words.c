@@ -31,6 +31,8 @@ static int is_shut(const int32_t *gate)
     return gate != NULL && __atomic_load_n(gate, __ATOMIC_ACQUIRE) != 1;
 }
 
+static int has_failed(const int32_t *gate) { return __atomic_load_n(gate, __ATOMIC_ACQUIRE) < 0; }
+
 static uint64_t *word_at(const epx_words_t *words, int32_t rank, int64_t offset, int64_t index)
 {
     return (uint64_t *)(void *)((char *)words->peer[rank] + offset) + index;
@@ -136,9 +138,11 @@ epx_status_t epx_host_word_post(const epx_k_word_post_t *args, epx_stream_t stre
     int32_t first = args->peer < 0 ? 0 : args->peer, last = args->peer < 0 ? words->ranks - 1 : args->peer;
     int64_t place = (int64_t)args->channel * words->ranks + words->rank;
     (void)stream;
-    if (is_shut(args->gate) || find_abort(words) >= 0)
+    if ((args->only_failed ? !has_failed(args->gate) : is_shut(args->gate)) || find_abort(words) >= 0)
         return EPX_OK;
     uint64_t value = epoch_value(args->epoch);
+    if (args->failure_rows > 0)
+        place += (int64_t)(value % (uint64_t)args->failure_rows) * words->ranks;
     for (int32_t p = first; p <= last; p++)
         store(word_at(words, p, args->failure ? words->failures : words->words, place), value);
     return EPX_OK;
@@ -150,8 +154,10 @@ static int32_t find_failure(const epx_k_word_wait_t *args)
     const epx_words_t *words = &args->words;
     for (int32_t w = 0; w < args->watches; w++) {
         uint64_t value = epoch_value(args->watch[w].epoch);
-        const uint64_t *row =
-            word_at(words, words->rank, words->failures, (int64_t)args->watch[w].channel * words->ranks);
+        int64_t channel = args->watch[w].channel;
+        if (args->watch[w].rows > 0)
+            channel += (int64_t)(value % (uint64_t)args->watch[w].rows);
+        const uint64_t *row = word_at(words, words->rank, words->failures, channel * words->ranks);
         for (int32_t p = 0; p < words->ranks; p++)
             if (load(row + p) == value)
                 return p;
@@ -224,7 +230,10 @@ epx_status_t epx_host_word_exchange(const epx_k_word_exchange_t *args, epx_strea
     int good = find_abort(words) < 0;
     (void)stream;
     for (int32_t p = 0; p < words->ranks && good; p++) {
-        memcpy(box_at(args, p, step, words->rank), args->send, (size_t)args->bytes);
+        if (args->send != NULL)
+            memcpy(box_at(args, p, step, words->rank), args->send, (size_t)args->bytes);
+        else
+            memset(box_at(args, p, step, words->rank), 0x80, (size_t)args->bytes);
         store(word_at(words, p, words->steps, (int64_t)args->channel * words->ranks + words->rank), step);
     }
     good = good && await_step(args, step);

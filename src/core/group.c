@@ -42,6 +42,8 @@ void epx_group_fill_memory(const epx_group_config_t *config, const epx_selection
         add_item(memory, "staging", sizes->staging_bytes, 1);
     add_item(memory, "scratch", sizes->scratch_bytes, 1);
     add_item(memory, "batches", sizes->batch_bytes, 1);
+    if (epx_lane_words_bytes(selection) > 0)
+        add_item(memory, "lane words", epx_lane_words_bytes(selection), 1);
     if (fabric_device > 0)
         add_item(memory, "fabric tables", fabric_device, 1);
     memory->plan_bytes = sizes->plan_bytes;

@@ -69,6 +69,7 @@ struct epx_group {
     uint64_t generation;
     int32_t is_open;
     epx_selection_t selection;
+    epx_block_t lane_words;                    /* device, where epochs are resident */
     epx_block_t tables, state, scratch, batch; /* tables: cards, ownership, owner copy, lanes */
     epx_segment_t segment;
     epx_fabric_t *fabric;
@@ -168,6 +169,9 @@ epx_status_t epx_plan_usable(epx_plan_h plan, const char *call);
 /* A report with what stands behind it; NULL: no memory. */
 epx_route_report_t *epx_report_take(epx_group_t *group);
 void epx_report_give(epx_group_t *group, epx_route_report_t *report);
+/* Bytes of the lanes' resident words; 0 where the host counts. */
+int64_t epx_lane_words_bytes(const epx_selection_t *selection);
+
 /* Bytes of one, a multiple of 64. */
 int64_t epx_report_bytes(const epx_selection_t *selection);
 /* All of them; no kernel writes to them any more. */

@@ -115,6 +115,29 @@ void epx_group_keep_config(epx_group_t *group, const epx_group_config_t *checked
     group->config.allocator = &group->allocator;
 }
 
+int64_t epx_lane_words_bytes(const epx_selection_t *selection)
+{
+    int resident = (selection->fabric->caps & EPX_FABRIC_CAPTURABLE) != 0;
+    return resident ? selection->shape.lanes * (int64_t)sizeof(epx_lane_words_t) : 0;
+}
+
+/* Where a graph may be replayed, lanes count on the device. */
+static epx_status_t make_lanes(epx_group_t *group)
+{
+    int64_t bytes = epx_lane_words_bytes(&group->selection);
+    epx_status_t status = take_block(group, &group->lane_words, bytes, 1, "lane words");
+    if (status == EPX_OK && bytes > 0)
+        status = group->selection.device->fill(group->lane_words.memory, 0, (size_t)bytes, group->control);
+    if (status == EPX_OK && bytes > 0)
+        status = group->selection.device->synchronize(group->control);
+    for (int32_t i = 0; i < group->config.lanes && status == EPX_OK; i++) {
+        group->lanes[i].lane = (epx_lane_t){.index = i, .epoch = group->generation << 48};
+        if (bytes > 0)
+            group->lanes[i].lane.words = (epx_lane_words_t *)group->lane_words.memory + i;
+    }
+    return status;
+}
+
 /* Chooses and allocates everything but what the fabric brings. Not collective. */
 static epx_status_t build_locally(epx_group_t *group)
 {
@@ -140,11 +163,11 @@ static epx_status_t build_locally(epx_group_t *group)
     const epx_sizes_t *sizes = &group->selection.sizes;
     if (group->allocator.allocate == device_allocate)
         group->allocator.context = (void *)(uintptr_t)group->selection.device;
-    for (int32_t i = 0; i < config->lanes; i++)
-        group->lanes[i].lane = (epx_lane_t){.index = i, .epoch = group->generation << 48};
     group->routes = 0;
     if (epx_group_is_remote(group))
         status = group->selection.device->stream_create(&group->control);
+    if (status == EPX_OK)
+        status = make_lanes(group);
     if (status == EPX_OK)
         status = take_block(group, &group->state, sizes->state_bytes, 0, "the transport's state");
     if (status == EPX_OK)
@@ -288,6 +311,7 @@ void epx_group_tear_down(epx_group_t *group)
     if (group->fabric != NULL)
         group->fabric->ops->close(&group->fabric);
     group->segment = (epx_segment_t){0};
+    drop_block(group, &group->lane_words);
     drop_block(group, &group->batch);
     drop_block(group, &group->scratch);
     drop_block(group, &group->state);

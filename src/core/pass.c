@@ -28,6 +28,12 @@ static epx_status_t enter(epx_plan_h plan, int32_t wave, const char *call)
     const epx_plan_head_t *head = &plan->base.head;
     if (head->valid == 0)
         return epx_fail(EPX_ERR_ARG, "%s: the plan has not been routed", call);
+    /* Where epochs are resident an error may come out of any call: nobody waits for what is left of the pass.
+     */
+    if (plan->base.lane->words != NULL && head->valid == 1)
+        status = epx_plan_look(plan);
+    if (status != EPX_OK)
+        return status;
     if (head->valid < 0)
         return epx_fail((epx_status_t)head->valid, "%s: the plan is dead, route it again: %s", call,
                         plan->dead_text);
@@ -72,15 +78,18 @@ static epx_status_t begin_pass(epx_plan_h plan, epx_direction_t direction, epx_s
     plan->pass = (epx_pass_t){.direction = direction};
     plan->passes++;
     epx_lane_begin(&plan->lane->lane, plan->base.head.route);
+    if (plan->base.lane->words != NULL)
+        return epx_lane_step(transport_of(plan), &plan->base, EPX_LANE_BEGIN, stream);
     return refuse_dead(plan, stream);
 }
 
 /* The last wave has ended. A pass that dies does not come here and is not counted. */
-static void end_pass(epx_plan_h plan)
+static epx_status_t end_pass(epx_plan_h plan, epx_stream_t stream)
 {
     plan->lane->plan = NULL;
     plan->lane->lane.passes++;
     plan->pass = (epx_pass_t){0};
+    return epx_lane_step(transport_of(plan), &plan->base, EPX_LANE_END, stream);
 }
 
 /* After a transport's error: a dead plan gives its lane up, an ended group is noted. */
@@ -236,9 +245,7 @@ epx_status_t epx_combine_finish(epx_plan_h plan, int32_t wave, void *out, epx_st
     if (status != EPX_OK)
         return failed(plan, status);
     pass->combine_finished = wave + 1;
-    if (wave + 1 == plan->base.waves)
-        end_pass(plan);
-    return EPX_OK;
+    return wave + 1 == plan->base.waves ? end_pass(plan, stream) : EPX_OK;
 }
 
 epx_status_t epx_combine(epx_plan_h plan, int32_t wave, const void *y, void *out, epx_stream_t stream)
@@ -382,9 +389,7 @@ epx_status_t epx_dispatch_backward_finish(epx_plan_h plan, int32_t wave, void *d
     if (status != EPX_OK)
         return failed(plan, status);
     pass->dispatch_backward_finished = wave + 1;
-    if (wave + 1 == plan->base.waves)
-        end_pass(plan);
-    return EPX_OK;
+    return wave + 1 == plan->base.waves ? end_pass(plan, stream) : EPX_OK;
 }
 
 epx_status_t epx_dispatch_backward(epx_plan_h plan, int32_t wave, const void *dx_rows, void *dx,

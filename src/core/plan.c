@@ -298,21 +298,51 @@ static epx_status_t check_routing(epx_plan_h plan, const epx_routing_t *routing,
     return EPX_OK;
 }
 
+/* Resident: where the device is, seen by the host; both ways wait for it. */
+static epx_status_t read_passes(struct epx_plan *plan, uint64_t *passes_p, epx_stream_t stream)
+{
+    epx_lane_words_t *words = plan->base.lane->words;
+    *passes_p = plan->base.lane->passes;
+    return words == NULL
+               ? EPX_OK
+               : epx_fetch(plan->group->transport, passes_p, &words->passes, sizeof(*passes_p), stream);
+}
+
+static epx_status_t write_passes(struct epx_plan *plan, uint64_t passes, epx_stream_t stream)
+{
+    epx_lane_words_t *words = plan->base.lane->words;
+    plan->base.lane->passes = passes;
+    return words == NULL
+               ? EPX_OK
+               : plan->group->selection.device->put(&words->passes, &passes, sizeof(passes), stream);
+}
+
 epx_status_t epx_plan_meet(struct epx_plan *plan, epx_stream_t stream)
 {
     epx_group_t *group = plan->group;
-    uint64_t mine = plan->base.lane->passes + 1;
+    uint64_t mine = 0;
     if (!plan->lane->abandoned)
         return EPX_OK;
     uint64_t *all = (uint64_t *)group->tables.memory; /* the cards' room, idle since the group opened */
-    epx_status_t status =
-        epx_route_exchange_on_host(group->transport, &plan->base, &mine, all, sizeof(mine), stream);
+    epx_status_t status = read_passes(plan, &mine, stream);
+    mine++;
+    if (status == EPX_OK)
+        status = epx_route_exchange_on_host(group->transport, &plan->base, &mine, all, sizeof(mine), stream);
     if (status != EPX_OK)
         return epx_group_note(group, status);
+    uint64_t most = 0;
     for (int32_t r = 0; r < group->ranks; r++)
-        if (all[r] > plan->base.lane->passes)
-            plan->base.lane->passes = all[r];
+        most = all[r] > most ? all[r] : most;
     plan->lane->abandoned = 0;
+    return write_passes(plan, most, stream);
+}
+
+/* Resident epochs: all ranks make the route, whatever has become of the last one. */
+static epx_status_t mention_last_route(epx_plan_h plan)
+{
+    if (plan->base.head.valid == 1 && epx_route_verdict(plan->group->transport, &plan->base) != EPX_OK)
+        epx_log(EPX_LOG_WARN, "plan", "%s; the plan is routed again before a call of it has said so",
+                epx_last_error());
     return EPX_OK;
 }
 
@@ -325,6 +355,8 @@ static epx_status_t settle_last_route(epx_plan_h plan)
 {
     epx_group_t *group = plan->group;
     int tells = !plan->base.attached || group->selection.sizes.learns;
+    if (plan->base.lane->words != NULL)
+        return mention_last_route(plan);
     if (!epx_group_is_remote(group) || plan->base.head.valid != 1 || plan->passes == 0)
         return EPX_OK;
     int64_t deadline = epx_clock_ns() + group->selection.shape.timeout_ms * 1000000;
@@ -454,6 +486,8 @@ static epx_status_t route(epx_plan_h plan, const epx_routing_t *routing, epx_str
     epx_status_t bad = check_routing(plan, routing, &checked);
     plan->base.head.tokens = bad == EPX_OK ? checked.tokens : 0;
     status = epx_head_write(transport, &plan->base, 1, stream);
+    if (status == EPX_OK)
+        status = epx_lane_step(transport, &plan->base, EPX_LANE_ROUTE, stream);
     if (bad == EPX_OK)
         bad = status;
     char text[512];

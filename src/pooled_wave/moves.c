@@ -69,7 +69,7 @@ epx_status_t epx_pooled_wait(const epx_pooled_wave_t *w, int watch)
                             .epoch = w->epoch,
                             .peer = EPX_ALL_PEERS,
                             .mode = EPX_WAIT_EQUAL,
-                            .watch = watch && !plan->head.confirmed};
+                            .watch = watch && (!plan->head.confirmed || plan->lane->words != NULL)};
     epx_status_t status = epx_move_wait(transport, plan, &wait, w->stream);
     if (status != EPX_OK || !wait.watch)
         return status;
@@ -82,7 +82,7 @@ epx_status_t epx_pooled_post(const epx_pooled_wave_t *w)
 {
     const epx_shape_t *shape = w->pooled->transport.env.shape;
     int32_t channel = epx_move_channel(shape, w->plan->lane->index, w->wave, w->move);
-    return epx_move_post(&w->pooled->transport, channel, w->epoch, EPX_ALL_PEERS, NULL, w->stream);
+    return epx_move_post(&w->pooled->transport, w->plan, channel, w->epoch, EPX_ALL_PEERS, NULL, w->stream);
 }
 
 void epx_pooled_add_part(epx_k_push_t *args, epx_part_t part) { args->part[args->parts++] = part; }

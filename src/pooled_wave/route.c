@@ -75,7 +75,9 @@ static epx_status_t gate(const route_t *route)
                                  .gate = epx_pooled_lane(route->pooled, route->lane, map->gate),
                                  .valid = epx_pooled_plan(route->plan, map->plan_valid),
                                  .verdict = epx_route_for_kernels(route->plan)};
-    return env->kernels->pooled_gate1(&args, route->stream);
+    epx_status_t status = env->kernels->pooled_gate1(&args, route->stream);
+    return status == EPX_OK ? epx_route_post_if_failed(&route->pooled->transport, route->plan, route->stream)
+                            : status;
 }
 
 /* extra_wave: everybody's counts, and how many waves follow from them. */

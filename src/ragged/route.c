@@ -116,11 +116,12 @@ static epx_status_t take_part_badly(epx_transport_t *transport, epx_plan_base_t 
 {
     const epx_ragged_areas_t *areas = &((const epx_ragged_t *)transport)->areas;
     epx_status_t told =
-        epx_route_bad_notice(transport, scratch_at(transport, plan, areas->scratch.notice), stream);
-    if (told == EPX_OK)
-        told = exchange_counts(transport, plan, stream);
+        epx_route_exchange(transport, plan, NULL, scratch_at(transport, plan, areas->scratch.notices),
+                           (size_t)areas->notice_bytes, stream);
     if (told == EPX_OK)
         told = lay_out(transport, plan, stream);
+    if (told == EPX_OK)
+        told = epx_ragged_stage_route(transport, plan, stream);
     return told == EPX_OK ? status : told;
 }
 

@@ -72,11 +72,12 @@ static epx_ring_chain_t *chain_of(const epx_ring_step_t *step)
 
 static epx_status_t post(epx_ring_step_t *step, int32_t channel, uint64_t epoch, int32_t peer)
 {
-    return epx_move_post(&step->ring->base, channel, epoch, peer, NULL, step->stream);
+    return epx_move_post(&step->ring->base, step->plan, channel, epoch, peer, NULL, step->stream);
 }
 
+/* credit: as in epx_move_wait_t. */
 static epx_status_t await(epx_ring_step_t *step, int32_t channel, uint64_t epoch, int32_t peer,
-                          epx_wait_mode_t mode)
+                          epx_wait_mode_t mode, int32_t credit)
 {
     epx_move_wait_t wait = {.move = step->move,
                             .wave = step->wave,
@@ -84,7 +85,8 @@ static epx_status_t await(epx_ring_step_t *step, int32_t channel, uint64_t epoch
                             .channel = channel,
                             .epoch = epoch,
                             .peer = peer,
-                            .mode = mode};
+                            .mode = mode,
+                            .credit = credit};
     return epx_move_wait(&step->ring->base, step->plan, &wait, step->stream);
 }
 
@@ -171,14 +173,16 @@ epx_status_t epx_ring_start(epx_ring_step_t *step, epx_transport_t *transport, e
 epx_status_t epx_ring_await_left(epx_ring_step_t *step, int32_t hop)
 {
     uint64_t epoch = hop == step->wave ? chain_of(step)->last : *step->epoch;
-    return await(step, data_channel(step, hop), epoch, step->ring->left, EPX_WAIT_EQUAL);
+    return await(step, data_channel(step, hop), epoch, step->ring->left, EPX_WAIT_EQUAL, 0);
 }
 
 epx_status_t epx_ring_await_right(epx_ring_step_t *step)
 {
     uint64_t epoch = step->wave == 0 ? chain_of(step)->need : chain_of(step)->last;
-    return epoch == 0 ? EPX_OK
-                      : await(step, channel_of(step, WORD_FREE), epoch, step->ring->right, EPX_WAIT_AT_LEAST);
+    int32_t credit = step->wave == 0 ? (int32_t)step->chain + 1 : 0;
+    if (epoch == 0 && step->plan->lane->words == NULL)
+        return EPX_OK;
+    return await(step, channel_of(step, WORD_FREE), epoch, step->ring->right, EPX_WAIT_AT_LEAST, credit);
 }
 
 epx_status_t epx_ring_passed(epx_ring_step_t *step)
@@ -194,7 +198,7 @@ epx_status_t epx_ring_done(epx_ring_step_t *step)
     chain->finished = step->wave + 1;
     /* Hop 1 of the next pass goes where the last odd hop went; the way home may be one too. */
     if ((step->wave & 1) != 0 || (step->chain == EPX_RING_SUMS && last))
-        chain->need = *step->epoch;
+        step->plan->lane->acknowledged[step->chain] = (chain->need = *step->epoch) - step->plan->lane->base;
     return step->shape->ranks > 1 ? post(step, channel_of(step, WORD_FREE), *step->epoch, step->ring->left)
                                   : EPX_OK;
 }

@@ -75,10 +75,12 @@ static epx_status_t exchange_and_lay_out(const route_t *route)
  * device. */
 static epx_status_t take_part_badly(const route_t *route, epx_status_t status)
 {
+    const epx_ring_t *ring = route->ring;
     epx_status_t told =
-        epx_route_bad_notice(&route->ring->base, route->desk + route->at->notice, route->stream);
+        epx_route_exchange(&route->ring->base, route->plan, NULL, route->desk + route->at->notices,
+                           (size_t)ring->layout.notice_bytes, route->stream);
     if (told == EPX_OK)
-        told = exchange_and_lay_out(route);
+        told = lay_out(route);
     return told == EPX_OK ? status : told;
 }
 

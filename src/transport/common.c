@@ -84,6 +84,36 @@ void epx_lane_begin(epx_lane_t *lane, uint64_t route)
 
 uint64_t epx_lane_advance(epx_lane_t *lane) { return ++lane->epoch; }
 
+epx_epoch_t epx_lane_epoch(const epx_lane_t *lane, uint64_t epoch)
+{
+    if (lane->words == NULL)
+        return (epx_epoch_t){.add = epoch};
+    return (epx_epoch_t){.base = &lane->words->base, .add = epoch - lane->base};
+}
+
+epx_status_t epx_lane_step(epx_transport_t *transport, const epx_plan_base_t *plan, epx_lane_step_t step,
+                           epx_stream_t stream)
+{
+    epx_lane_t *lane = plan->lane;
+    epx_k_lane_t args = {.step = step,
+                         .words = lane->words,
+                         .head = epx_plan_head(plan),
+                         .generation = lane->epoch >> GENERATION_SHIFT};
+    if (lane->words == NULL)
+        return EPX_OK;
+    if (step == EPX_LANE_END)
+        memcpy(args.acknowledged, lane->acknowledged, sizeof(args.acknowledged));
+    if (step == EPX_LANE_BEGIN)
+        memset(lane->acknowledged, 0, sizeof(lane->acknowledged));
+    return transport->env.kernels->lane(&args, stream);
+}
+
+/* D3. */
+static const int32_t *gate_of(const epx_plan_base_t *plan)
+{
+    return plan->lane->words != NULL ? &epx_plan_head(plan)->valid : NULL;
+}
+
 /* ---- heads and reports ------------------------------------------------------------------------------------------ */
 
 epx_status_t epx_fetch(epx_transport_t *transport, void *to, const void *from, size_t bytes,
@@ -98,7 +128,7 @@ epx_status_t epx_head_write(epx_transport_t *transport, epx_plan_base_t *plan, i
                             epx_stream_t stream)
 {
     size_t bytes = with_counts ? sizeof(epx_plan_head_t) : offsetof(epx_plan_head_t, routed);
-    return transport->env.device->copy(plan->bytes, &plan->head, bytes, stream);
+    return transport->env.device->put(plan->bytes, &plan->head, bytes, stream);
 }
 
 epx_status_t epx_head_mark(epx_transport_t *transport, epx_plan_base_t *plan, int32_t *flag,
@@ -177,21 +207,44 @@ epx_status_t epx_pass_refuse(epx_transport_t *transport, const epx_plan_base_t *
                                      (epx_epoch_t){.add = plan->lane->base}, stream);
 }
 
+/* The number of the route, in a row of the lane's own that follows from it. */
+static epx_status_t post_resident_failure(epx_transport_t *transport, const epx_plan_base_t *plan,
+                                          int32_t only_failed, epx_stream_t stream)
+{
+    epx_fabric_t *fabric = transport->env.fabric;
+    epx_post_t post = {.channel = plan->lane->index * EPX_FAILURE_ROWS,
+                       .epoch = {.base = &epx_plan_head(plan)->number},
+                       .peer = EPX_ALL_PEERS,
+                       .gate = only_failed ? &epx_plan_head(plan)->valid : NULL,
+                       .only_failed = only_failed,
+                       .failure_rows = EPX_FAILURE_ROWS};
+    return fabric->ops->post(fabric, &post, stream);
+}
+
 epx_status_t epx_route_post_failure(epx_transport_t *transport, const epx_plan_base_t *plan,
                                     epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;
+    if (plan->lane->words != NULL)
+        return post_resident_failure(transport, plan, 0, stream);
     return fabric->ops->post_failure(fabric, failure_channel(transport, plan),
                                      (epx_epoch_t){.add = plan->head.route}, stream);
 }
 
+epx_status_t epx_route_post_if_failed(epx_transport_t *transport, const epx_plan_base_t *plan,
+                                      epx_stream_t stream)
+{
+    return plan->lane->words != NULL ? post_resident_failure(transport, plan, 1, stream) : EPX_OK;
+}
+
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
-epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer,
-                           const epx_pieces_t *pieces, epx_stream_t stream)
+epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *plan, int32_t channel,
+                           uint64_t epoch, int32_t peer, const epx_pieces_t *pieces, epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;
-    epx_post_t post = {.channel = channel, .epoch = {.base = NULL, .add = epoch}, .peer = peer};
+    epx_post_t post = {
+        .channel = channel, .epoch = epx_lane_epoch(plan->lane, epoch), .peer = peer, .gate = gate_of(plan)};
     if (pieces != NULL)
         epx_pieces_into(pieces, &transport->env.segment, &post);
     return fabric->ops->post(fabric, &post, stream);
@@ -286,10 +339,18 @@ epx_status_t epx_late_error(epx_transport_t *transport)
     return wait_error(transport, status, &result, what);
 }
 
-epx_status_t epx_route_bad_notice(epx_transport_t *transport, void *notice, epx_stream_t stream)
+/* Nobody refuses a pass there (D3). */
+static epx_wait_t resident_request(const epx_plan_base_t *plan, const epx_move_wait_t *wait,
+                                   epx_wait_t request)
 {
-    /* Neither GOOD nor TOKENS. */
-    return transport->env.device->fill(notice, 0x80, sizeof(epx_route_notice_t), stream);
+    request.gate = gate_of(plan);
+    if (wait->credit > 0)
+        request.epoch = (epx_epoch_t){.base = &plan->lane->words->credit[wait->credit - 1]};
+    if (wait->watch)
+        request.watch[request.watches++] = (epx_watch_t){.channel = plan->lane->index * EPX_FAILURE_ROWS,
+                                                         .rows = EPX_FAILURE_ROWS,
+                                                         .epoch = {.base = &epx_plan_head(plan)->number}};
+    return request;
 }
 
 /* Ends also by this route's failure word, and where errors come late, by a rank that refuses this pass. */
@@ -298,13 +359,15 @@ static epx_wait_t wait_request(const epx_transport_t *transport, const epx_plan_
 {
     epx_wait_t request = {
         .channel = wait->channel,
-        .epoch = {.base = NULL, .add = wait->epoch},
+        .epoch = epx_lane_epoch(plan->lane, wait->epoch),
         .peer = wait->peer,
         .mode = wait->mode,
         .timeout_ms = transport->env.shape->timeout_ms,
         .tag = tag_of(wait->move, wait->wave, wait->lane, wait->wave % transport->env.shape->depth)};
     if (epx_errors_come_late(transport))
         request.verdict = epx_route_for_kernels(plan);
+    if (plan->lane->words != NULL)
+        return resident_request(plan, wait, request);
     if (wait->watch)
         request.watch[request.watches++] =
             (epx_watch_t){.channel = failure_channel(transport, plan), .epoch = {.add = plan->head.route}};

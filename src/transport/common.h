@@ -54,6 +54,41 @@ int64_t epx_take_area(int64_t *end, int64_t bytes);
 void epx_lane_begin(epx_lane_t *lane, uint64_t route);
 
 /*
+ * Resident epochs. Where errors come late (EPX_FABRIC_LATE_ERRORS) and a graph may be replayed (CAPTURABLE),
+ * no host code runs when it would have to count, so lane->words is on the device and kernels move it on in
+ * stream order:
+ *
+ * - D1  A route, good or bad, moves on the lane's count of routes, on every rank: a rank whose call is bad
+ * makes it too, and takes part in the exchange. That count is the number of the route in its plan's head.
+ *
+ * - D2  A pass counts its epochs from passes | number | 0, read when it begins; a call's epoch is that base
+ * plus the call's place in the pass, the only part that is the host's, and the same at every replay.
+ *
+ * - D3  Words of a dead plan are neither posted nor waited for (the gate is head->valid), and its pass is not
+ * counted when it ends. So it does not matter which of its calls a rank still makes: hosts that know stop,
+ * hosts that do not go on, and nobody is waited for. Nobody refuses a pass (E2 and E3 are of the other
+ * fabrics): a data call returns the error as soon as this rank's device has told.
+ *
+ * - D4  All ranks' devices agree on whether a plan is dead before they count its pass. ragged and ring decide
+ * by the exchange, which is in the route. pooled_wave's failing rank sends nothing but its failure word,
+ * behind its gate in the route; nobody's first wait can end without that rank's data, so it ends by that word
+ * and kills the plan.
+ *
+ * - D5  Epochs are not used twice: after a pass that was counted passes differ, after one that was not the
+ * number does, since a dead plan is routed again before it is used.
+ *
+ * A route is made by all ranks whatever became of the last one: an error of it that no call has returned is
+ * told by epx_group_check, and logged when the plan is routed again.
+ */
+epx_epoch_t epx_lane_epoch(const epx_lane_t *lane, uint64_t epoch);
+epx_status_t epx_lane_step(epx_transport_t *transport, const epx_plan_base_t *plan, epx_lane_step_t step,
+                           epx_stream_t stream);
+
+/* D4: behind the kernel that decides this rank's part. */
+epx_status_t epx_route_post_if_failed(epx_transport_t *transport, const epx_plan_base_t *plan,
+                                      epx_stream_t stream);
+
+/*
  * Errors that the device finds. Where the host cannot look at ids, a route returns EPX_OK and kernels find
  * out; every rank's host sees it when its own device has told (plan->report), so at another call than others.
  * All ranks must still count the same passes:
@@ -111,8 +146,8 @@ epx_status_t epx_head_mark(epx_transport_t *transport, epx_plan_base_t *plan, in
 
 /* Sets my word of the move at one peer or all (EPX_ALL_PEERS). Rows have been stored before (LOADSTORE,
  * pieces NULL), or are sent now. */
-epx_status_t epx_move_post(epx_transport_t *transport, int32_t channel, uint64_t epoch, int32_t peer,
-                           const epx_pieces_t *pieces, epx_stream_t stream);
+epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *plan, int32_t channel,
+                           uint64_t epoch, int32_t peer, const epx_pieces_t *pieces, epx_stream_t stream);
 
 typedef struct epx_move_wait {
     epx_move_t move;
@@ -120,7 +155,9 @@ typedef struct epx_move_wait {
     uint64_t epoch;
     int32_t peer; /* or EPX_ALL_PEERS */
     epx_wait_mode_t mode;
-    int32_t watch; /* 1: failure words of the plan's route end the wait */
+    int32_t watch;  /* 1: failure words of the plan's route end the wait */
+    int32_t credit; /* i + 1: an earlier pass's epoch, which lane->acknowledged[i] has set; where epochs are
+                       resident it is words->credit[i] */
 } epx_move_wait_t;
 
 /* Waits, adds to the plan's waiting time, and on an error sets the text: operation, wave, lane, peer,
@@ -132,10 +169,6 @@ epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, co
 /* How a wait or exchange that the device made has ended, where errors come late: EPX_OK, or the status with
  * the text that epx_move_wait or epx_route_exchange would have set. Never blocks. */
 epx_status_t epx_late_error(epx_transport_t *transport);
-
-/* Where errors come late a rank whose call is bad takes part in the exchange all the same: this makes
- * `notice` (device) one that says bad. */
-epx_status_t epx_route_bad_notice(epx_transport_t *transport, void *notice, epx_stream_t stream);
 
 /* Whether errors of waits come late on the transport's fabric. */
 static inline int epx_errors_come_late(const epx_transport_t *transport)

@@ -600,9 +600,35 @@ static void run_word_abort(void *payload)
     close_words(&a->words);
 }
 
+static void run_lane(void *payload)
+{
+    epx_k_lane_t *a = payload;
+    a->words = at(a->words);
+    a->head = at(a->head);
+    must(epx_host_lane(a, NULL));
+}
+
+static epx_status_t lane(const struct epx_k_lane *args, epx_stream_t stream)
+{
+    return guarded_enqueue(stream, run_lane, args, sizeof(*args));
+}
+
 static epx_status_t word_abort(const struct epx_k_word_abort *args, epx_stream_t stream)
 {
     return guarded_enqueue(stream, run_word_abort, args, sizeof(*args));
+}
+
+static void run_stamp(void *payload)
+{
+    epx_k_stamp_t *a = payload;
+    a->value.base = at(a->value.base);
+    a->count = at(a->count);
+    must(epx_host_stamp(a, NULL));
+}
+
+static epx_status_t stamp(const struct epx_k_stamp *args, epx_stream_t stream)
+{
+    return guarded_enqueue(stream, run_stamp, args, sizeof(*args));
 }
 
 const epx_kernels_t guarded_kernels = {
@@ -630,4 +656,6 @@ const epx_kernels_t guarded_kernels = {
     .word_wait = word_wait,
     .word_exchange = word_exchange,
     .word_abort = word_abort,
+    .stamp = stamp,
+    .lane = lane,
 };

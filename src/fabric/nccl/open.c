@@ -347,7 +347,7 @@ static epx_status_t nccl_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8
 const epx_fabric_ops_t epx_fabric_nccl = {
     .name = "nccl",
     .caps = EPX_FABRIC_LOADSTORE | EPX_FABRIC_DEVICE_SIZES | EPX_FABRIC_BOUNDED_WAIT |
-            EPX_FABRIC_ONE_SIDED_WORDS | EPX_FABRIC_LATE_ERRORS,
+            EPX_FABRIC_ONE_SIDED_WORDS | EPX_FABRIC_LATE_ERRORS | EPX_FABRIC_CAPTURABLE,
     .probe = nccl_probe,
     .memory = nccl_memory,
     .open = nccl_open,

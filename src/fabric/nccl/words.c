@@ -9,10 +9,13 @@ epx_status_t epx_nccl_post(epx_fabric_t *base, const epx_post_t *post, epx_strea
 {
     nccl_fabric_t *fabric = (nccl_fabric_t *)base;
     epx_k_word_post_t args = {.words = fabric->words,
+                              .failure = post->failure_rows > 0,
+                              .failure_rows = post->failure_rows,
                               .channel = post->channel,
                               .peer = post->peer,
                               .epoch = post->epoch,
-                              .gate = post->gate};
+                              .gate = post->gate,
+                              .only_failed = post->only_failed};
     return kernels_of(fabric)->word_post(&args, stream);
 }
 
@@ -44,6 +47,7 @@ epx_status_t epx_nccl_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_
                               .tag = wait->tag};
     for (int32_t i = 0; i < wait->watches; i++) {
         args.watch[i].channel = wait->watch[i].channel;
+        args.watch[i].rows = wait->watch[i].rows;
         args.watch[i].epoch = wait->watch[i].epoch;
     }
     *result_p = (epx_wait_result_t){.peer = -1};
@@ -76,8 +80,9 @@ static epx_status_t exchange_pieces(nccl_fabric_t *fabric, const epx_exchange_t 
     epx_status_t status = EPX_OK;
     for (size_t done = 0; status == EPX_OK && (done < exchange->bytes || done == 0); done += most) {
         size_t now = exchange->bytes - done < most ? exchange->bytes - done : most;
-        status = exchange_piece(fabric, exchange, (const char *)exchange->send + done,
-                                (char *)exchange->receive + done, exchange->bytes, now, stream);
+        const char *send = exchange->send != NULL ? (const char *)exchange->send + done : NULL;
+        status = exchange_piece(fabric, exchange, send, (char *)exchange->receive + done, exchange->bytes,
+                                now, stream);
     }
     return status;
 }
@@ -92,9 +97,11 @@ static epx_status_t exchange_on_host(nccl_fabric_t *fabric, const epx_exchange_t
     epx_status_t status = EPX_OK;
     for (size_t done = 0; status == EPX_OK && done < exchange->bytes; done += most) {
         size_t now = exchange->bytes - done < most ? exchange->bytes - done : most;
-        status = device->copy(stage, (const char *)exchange->send + done, now, stream);
+        if (exchange->send != NULL)
+            status = device->copy(stage, (const char *)exchange->send + done, now, stream);
         if (status == EPX_OK)
-            status = exchange_piece(fabric, exchange, stage, all, now, now, stream);
+            status = exchange_piece(fabric, exchange, exchange->send != NULL ? stage : NULL, all, now, now,
+                                    stream);
         for (size_t r = 0; r < ranks && status == EPX_OK; r++)
             status = device->copy((char *)exchange->receive + r * exchange->bytes + done, all + r * now, now,
                                   stream);
@@ -110,10 +117,6 @@ epx_status_t epx_nccl_exchange(epx_fabric_t *base, const epx_exchange_t *exchang
     nccl_fabric_t *fabric = (nccl_fabric_t *)base;
     uint64_t tag;
     *result_p = (epx_wait_result_t){.peer = -1};
-    if (exchange->send == NULL)
-        return epx_fail(EPX_ERR_UNSUPPORTED,
-                        "%s: fabric nccl: a failed step is told in the block itself, not by leaving it out",
-                        fabric->config.name);
     if (!exchange->on_host)
         return exchange_pieces(fabric, exchange, stream);
     epx_status_t status = exchange_on_host(fabric, exchange, stream);
