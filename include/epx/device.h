@@ -68,6 +68,10 @@ typedef struct epx_device_ops {
     int32_t (*count)(void);
     int32_t (*current)(void);
     epx_status_t (*select)(int32_t index);
+    /* For profilers: a range of the calling thread from mark_begin to mark_end, called `what` (text that
+     * stays) with a number beside. NULL: there are none. */
+    void (*mark_begin)(const char *what, int64_t number);
+    void (*mark_end)(void);
     const epx_kernels_t *kernels;
 } epx_device_ops_t;
 

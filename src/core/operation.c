@@ -11,9 +11,35 @@ static uint64_t *place_of(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
     return &plan->op[kind - EPX_RECORD_DISPATCH][wave & (EPX_PLAN_OPS - 1)];
 }
 
+/* ---- ranges in profilers' time lines ---------------------------------------------------------------------------- */
+
+/* Around what a transport does in a call: its kind, which half of it, and the wave beside. */
+static void begin_mark(epx_plan_h plan, epx_record_kind_t kind, int32_t finish, int32_t wave)
+{
+    static const char *const names[][2] = {
+        [EPX_RECORD_ROUTE] = {"route", "route"},
+        [EPX_RECORD_DISPATCH] = {"dispatch, start", "dispatch, finish"},
+        [EPX_RECORD_COMBINE] = {"combine, start", "combine, finish"},
+        [EPX_RECORD_COMBINE_BACKWARD] = {"combine_backward, start", "combine_backward, finish"},
+        [EPX_RECORD_DISPATCH_BACKWARD] = {"dispatch_backward, start", "dispatch_backward, finish"}};
+    const epx_device_ops_t *device = plan->group->selection.device;
+    if (device->mark_begin != NULL)
+        device->mark_begin(names[kind][finish], wave);
+}
+
+static void end_mark(epx_plan_h plan)
+{
+    const epx_device_ops_t *device = plan->group->selection.device;
+    if (device->mark_end != NULL)
+        device->mark_end();
+}
+
+/* ---- brackets --------------------------------------------------------------------------------------------------- */
+
 static epx_status_t enter(epx_plan_h plan, const epx_recorder_call_t *call, uint64_t *op_p)
 {
     epx_recorder_h recorder = plan->group->recorder;
+    begin_mark(plan, call->kind, 0, call->wave);
     *op_p = epx_recorder_enqueue(recorder, call);
     epx_recorder_begin(recorder, *op_p);
     return EPX_OK;
@@ -46,13 +72,21 @@ epx_status_t epx_op_enter_route(epx_plan_h plan)
     return enter(plan, &call, place_of(plan, EPX_RECORD_ROUTE, 0));
 }
 
+/* In the record. */
+static epx_status_t end(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status)
+{
+    epx_recorder_end(plan->group->recorder, *place_of(plan, kind, wave), status);
+    return status;
+}
+
 epx_status_t epx_op_started(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status)
 {
     epx_recorder_h recorder = plan->group->recorder;
+    end_mark(plan);
     if (recorder == NULL)
         return status;
     if (status != EPX_OK)
-        return epx_op_leave(plan, kind, wave, status);
+        return end(plan, kind, wave, status);
     epx_recorder_posted(recorder, *place_of(plan, kind, wave));
     epx_recorder_leave(recorder);
     return EPX_OK;
@@ -60,13 +94,14 @@ epx_status_t epx_op_started(epx_plan_h plan, epx_record_kind_t kind, int32_t wav
 
 void epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
 {
+    begin_mark(plan, kind, 1, wave);
     epx_recorder_resume(plan->group->recorder, *place_of(plan, kind, wave));
 }
 
 epx_status_t epx_op_leave(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status)
 {
-    epx_recorder_end(plan->group->recorder, *place_of(plan, kind, wave), status);
-    return status;
+    end_mark(plan);
+    return end(plan, kind, wave, status);
 }
 
 /* ---- the group -------------------------------------------------------------------------------------------------- */

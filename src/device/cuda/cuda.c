@@ -10,6 +10,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "device/cuda/marks.h"
 #include "kernels/cuda/fail.h"
 #include "kernels/cuda/table.h"
 
@@ -241,5 +242,7 @@ const epx_device_ops_t epx_device_cuda = {
     .count = cuda_count,
     .current = cuda_current,
     .select = cuda_select,
+    .mark_begin = epx_cuda_mark_begin,
+    .mark_end = epx_cuda_mark_end,
     .kernels = &epx_kernels_cuda,
 };
