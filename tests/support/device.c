@@ -36,6 +36,7 @@ static void choose_fabric(void)
         memcpy(allocate, &device.ops->allocate, sizeof(device.ops->allocate));
         epx_nccl_stand_in(library);
     }
+    guarded_apart = 1;
     epx_fabric_stand_in("local", &epx_fabric_nccl);
 }
 
