@@ -23,6 +23,7 @@ SANITIZE ?=
 WITHOUT ?= $(if $(SANITIZE),cuda nccl)
 CUDA_HOME ?= /usr/local/cuda
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard $(CUDA_HOME)/bin/nvcc))
+PYTHON ?= python3
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 Q := $(if $(V),,@)
@@ -45,7 +46,7 @@ include mk/install.mk
 include mk/check.mk
 
 .PHONY: all help clean reconfigure
-all: $(LIBS) $(PROGRAMS) ## library and programs (the default)
+all: $(LIBS) $(JAXLIB) $(PROGRAMS) ## library and programs (the default)
 
 help: ## this list
 	@echo 'make [TARGET] [CC=clang] [CFLAGS=...] [FEATURES=none] [BUILD=folder] [V=1]'

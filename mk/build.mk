@@ -26,6 +26,7 @@ LINK_LIBS = $(LIB_FEATURE_LIBS) -ldl -lm
 flags_of = $(BASE_CFLAGS) \
 	$(if $(filter src/% kernels/% $(BUILD)/%,$1),-Isrc $(LIB_FEATURE_CFLAGS)) \
 	$(if $(filter train/%,$1),$(TRAIN_FEATURE_CFLAGS)) \
+	$(if $(filter bindings/%,$1),$(JAX_FEATURE_CFLAGS)) \
 	$(if $(filter tests/%,$1),-Isrc -Itests $(TEST_FEATURE_CFLAGS) $(TEST_WARNINGS)) \
 	$(CPPFLAGS) $(CFLAGS) $(if $(filter kernels/host/% train/host/%,$1),$(KERNEL_CFLAGS) $(NO_CLONES)) \
 	$(if $(filter train/host/%,$1),$(MATHS)) \
@@ -35,10 +36,10 @@ compile = $(CC) $(strip $(call flags_of,$1)) -c $1
 # Files that remember what was built with what. They are written, while make reads this, when that has changed.
 remember = $(if $(and $(wildcard $1),$(call same,$(file <$1),$2)),,$(shell mkdir -p $(BUILD)/keys)$(file >$1,$2))
 same = $(and $(findstring x$1,x$2),$(findstring x$2,x$1))
-ALL_FLAGS := $(strip $(CC) $(foreach s,src/ kernels/host/ train/ train/host/ tests/ bench/,$(call flags_of,$s)) \
+ALL_FLAGS := $(strip $(CC) $(foreach s,src/ kernels/host/ train/ train/host/ tests/ bench/ bindings/,$(call flags_of,$s)) \
 	$(LINK_FLAGS) $(LINK_LIBS) $(TRAIN_FEATURE_LIBS) $(TEST_FEATURE_LIBS))
 FLAGS_KEY := $(BUILD)/keys/flags
-$(call remember,$(CONFIG_KEY),$(strip $(CC) $(FEATURES) without $(WITHOUT) $(CUDA_HOME) $(NVCC)))
+$(call remember,$(CONFIG_KEY),$(strip $(CC) $(FEATURES) without $(WITHOUT) $(CUDA_HOME) $(NVCC) $(PYTHON)))
 $(if $(CONFIGURED),$(call remember,$(FLAGS_KEY),$(ALL_FLAGS)))
 $(CONFIG_KEY) $(FLAGS_KEY): ;
 
@@ -83,6 +84,14 @@ $(SHARED): $(call objects,$(LIB_SRCS) $(BUILD)/features.c) mk/libepx.map
 		-o $@ $(filter %.o,$^) $(LINK_LIBS)
 $(BUILD)/lib/libepx.so: $(SHARED)
 	$(Q)ln -sf $(notdir $<) $@
+
+# Finds libepx.so beside itself; a Python program has it loaded before.
+JAXLIB := $(if $(JAX_SRCS),$(if $(SANITIZE),,$(BUILD)/lib/libepx_jax.so))
+$(BUILD)/lib/libepx_jax.so: $(call objects,$(JAX_SRCS)) $(BUILD)/lib/libepx.so mk/libepx_jax.map
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LINK_FLAGS) -shared -Wl,-soname,$(notdir $@) -Wl,--version-script=mk/libepx_jax.map -Wl,-z,defs \
+		-Wl,-rpath,'$$ORIGIN' -o $@ $(filter %.o,$^) -L$(BUILD)/lib -lepx
 
 # Programs hold the library itself, so that they run from any folder.
 # program: $1 name, $2 folder, $3 archives beyond the common ones, $4 libraries

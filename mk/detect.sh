@@ -2,7 +2,8 @@
 # Finds out which optional parts (mk/features.txt) this build gets, by compiling and linking a small program for
 # each, because a header that is there may still not fit the compiler or the library beside it.
 #
-#   CC=cc FEATURES=auto|none|"name name" WITHOUT="name name" CUDA_HOME=/path NVCC=/path mk/detect.sh BUILD_FOLDER
+#   CC=cc FEATURES=auto|none|"name name" WITHOUT="name name" CUDA_HOME=/path NVCC=/path PYTHON=python3 \
+#       mk/detect.sh BUILD_FOLDER
 #
 # Writes BUILD_FOLDER/config.mk for make and BUILD_FOLDER/features.c for the library.
 set -eu
@@ -44,7 +45,7 @@ has_driver() {
         { ldconfig -p 2> /dev/null | grep -q 'libcuda\.so\.1'; }
 }
 
-# links HEADER FUNCTION FLAGS...: does a program that uses them build?
+# links HEADER FUNCTION FLAGS...: does a program that uses them build? FUNCTION -: the header alone.
 links() {
     header=$1 function=$2
     shift 2
@@ -73,8 +74,19 @@ find_flags() {
         # shellcheck disable=SC2086
         links "$header" "$function" $cflags $libs && return 0
     fi
-    reason="a test program with <$header> and $plain does not build"
+    find_in_jaxlib && return 0
+    reason="a test program with <$header>${plain:+ and $plain} does not build"
     return 1
+}
+
+# XLA's header comes with jaxlib, a Python package: the one that $PYTHON would import.
+find_in_jaxlib() {
+    case $header in xla/*) ;; *) return 1 ;; esac
+    folder=$("${PYTHON:-python3}" -c 'import importlib.util as u
+print(u.find_spec("jaxlib").submodule_search_locations[0] + "/include")' 2> /dev/null) || return 1
+    cflags="-isystem $folder" libs='' reason="found in $folder"
+    # shellcheck disable=SC2086
+    links "$header" "$function" $cflags
 }
 
 trim() {

@@ -14,7 +14,7 @@ $(BUILD)/config.mk: mk/detect.sh mk/features.txt $(wildcard /var/lib/dpkg/status
 		$(CONFIG_KEY)
 	$(call say,FIND,optional libraries)
 	$(Q)CC='$(CC)' FEATURES='$(FEATURES)' WITHOUT='$(WITHOUT)' CUDA_HOME='$(CUDA_HOME)' NVCC='$(NVCC)' \
-		mk/detect.sh $(BUILD)
+		PYTHON='$(PYTHON)' mk/detect.sh $(BUILD)
 $(BUILD)/features.c: $(BUILD)/config.mk ;
 
 # pick: drops what belongs to missing parts, and keeps the stubs that stand in for them.
@@ -25,6 +25,8 @@ objects_double = $(1:%=$(BUILD)/obj/double/%.o)
 CUDA_SRCS := $(wildcard kernels/cuda/*.cu src/device/cuda/*.cu src/fabric/nccl/*.cu train/cuda/*.cu)
 LIB_SRCS := $(call pick,$(wildcard src/*/*.c src/fabric/*/*.c src/device/*/*.c kernels/*/*.c) \
 	$(filter-out train/%,$(CUDA_SRCS)))
+# Custom calls for XLA: a library of their own, since they need XLA's header and only JAX's programs need them.
+JAX_SRCS := $(call pick,$(wildcard bindings/jax/*.c))
 PLUGIN_SRCS := $(wildcard tests/plugins/*.c)
 
 # A program is a folder with a main.c. All else in the folder goes into an archive, which tests link too.
@@ -43,5 +45,5 @@ SHELL_TESTS := $(foreach s,$(SUITES),$(wildcard tests/$s/test_*.sh))
 # Tests of the GPU run where there may be no Criterion: a program of their own, with what they need of the support.
 GPU_SRCS := $(if $(filter cuda,$(FEATURES_ON)),$(wildcard tests/gpu/*.c) tests/support/number.c)
 
-C_SRCS := $(filter %.c,$(sort $(LIB_SRCS) $(TRAIN_SRCS) $(COMMON_SRCS) $(TOOL_SRCS) $(GPU_SRCS) \
+C_SRCS := $(filter %.c,$(sort $(LIB_SRCS) $(JAX_SRCS) $(TRAIN_SRCS) $(COMMON_SRCS) $(TOOL_SRCS) $(GPU_SRCS) \
 	$(if $(filter criterion,$(FEATURES_ON)),$(TEST_SRCS))))

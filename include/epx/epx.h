@@ -322,6 +322,17 @@ typedef struct epx_plan_stats {
  * `stream`. */
 epx_status_t epx_plan_stats(epx_plan_h plan, epx_plan_stats_t *stats_p, epx_stream_t stream);
 
+/* The counts of the last routing as an array on the device: routed, skipped, kept, spilled, dropped_sender,
+ * dropped_receiver. */
+#define EPX_PLAN_COUNTS 6
+
+/*
+ * Writes them to counts [EPX_PLAN_COUNTS], device memory, in stream order and without any wait: what
+ * epx_plan_stats says of them, for programs that keep such numbers on the device. Complete as there. Not
+ * collective. Errors: ARG (no good route), ABORTED.
+ */
+epx_status_t epx_plan_counts(epx_plan_h plan, int64_t *counts, epx_stream_t stream);
+
 /* ---- batches and the data calls --------------------------------------------------------------------------------- */
 
 /* Where a row of a batch came from. */

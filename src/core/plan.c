@@ -1,5 +1,6 @@
 /* Life of plans, routing, statistics. SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -554,4 +555,19 @@ epx_status_t epx_plan_stats(epx_plan_h plan, epx_plan_stats_t *stats_p, epx_stre
         .tokens = head.tokens,
     };
     return EPX_OK;
+}
+
+epx_status_t epx_plan_counts(epx_plan_h plan, int64_t *counts, epx_stream_t stream)
+{
+    epx_status_t status = epx_plan_usable(plan, "epx_plan_counts");
+    if (status != EPX_OK)
+        return status;
+    if (counts == NULL)
+        return epx_fail(EPX_ERR_ARG, "epx_plan_counts: counts is NULL; give %d numbers of device memory",
+                        EPX_PLAN_COUNTS);
+    if (plan->base.head.valid != 1)
+        return epx_fail(EPX_ERR_ARG, "epx_plan_counts: the plan has no good route to count");
+    const char *head = plan->base.bytes;
+    return plan->group->selection.device->copy(counts, head + offsetof(epx_plan_head_t, routed),
+                                               EPX_PLAN_COUNTS * sizeof(*counts), stream);
 }

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Four devices of JAX on one processor, and one transport for each run of a test."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import pytest  # noqa: E402
+
+TRANSPORTS = ("pooled_wave", "ragged", "ring")
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
