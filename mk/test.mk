@@ -31,7 +31,7 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(wildcard include/epx/*.h) $(FLA
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 $(WARNINGS) $(CFLAGS) -fPIC -shared -Iinclude -o $@ $<
 
-.PHONY: check run-tests bench demo asan ubsan tsan check-gpu
+.PHONY: check run-tests bench demo asan ubsan tsan check-gpu check-python
 check: ## build and run all tests (installs what they need, on Debian)
 	$(Q)tools/setup.sh check
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) run-tests
@@ -104,3 +104,13 @@ check-gpu: ## run the tests that need a GPU: its kernels against the host's, and
 	$(Q)$(GPU_RUN) $(GPU_TESTS) $(TEST_ARGS)
 	$(Q)for runner in $(ALONE_RUNNERS); do \
 		echo "-- $$runner"; TEST_DEVICE=cuda TEST_BUILD='$(abspath $(BUILD))' $$runner --jobs $(GPU_JOBS) || exit; done
+
+# The Python package in a Python of its own: types, and the tests with JAX on four devices of this processor.
+VENV := $(BUILD)/venv
+check-python: ## build and test the Python package (fetches JAX by pip)
+	$(Q)tools/setup.sh python $(VENV)
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) PYTHON=$(abspath $(VENV))/bin/python all
+	$(Q)cd bindings/python && EPX_LIBRARY='$(abspath $(BUILD))/lib/libepx.so' $(abspath $(VENV))/bin/mypy \
+		--cache-dir $(abspath $(BUILD))/mypy -p epx
+	$(Q)EPX_LIBRARY='$(abspath $(BUILD))/lib/libepx.so' PYTHONPATH=bindings/python PYTHONDONTWRITEBYTECODE=1 \
+		$(VENV)/bin/python -m pytest -q -p no:cacheprovider bindings/python/tests

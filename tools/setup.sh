@@ -2,11 +2,22 @@
 # Installs the packages that a make target needs, on Debian and Ubuntu, and elsewhere says what is missing.
 #
 #   tools/setup.sh build|demo|check|lint|model|ci
+#   tools/setup.sh python FOLDER       a Python of its own in FOLDER, with JAX and what the tests of bindings/ need
 #
 # Says nothing and touches no network when all is there. Elsewhere, or without the right to install, prints the one
 # line to run and exits 1; for demo a missing OpenBLAS is no error, because a plain C product stands in.
 set -u
 what=${1:-check}
+
+# Frameworks are fetched by pip, into a folder of the build.
+if [ "$what" = python ]; then
+    python=$2/bin/python
+    "$python" -c 'import jax, mypy, pytest' 2> /dev/null && exit 0
+    echo "setup: JAX, pytest and mypy into $2"
+    python3 -m venv "$2" && "$python" -m pip install -q --disable-pip-version-check jax pytest mypy && exit 0
+    echo "setup: no Python with JAX in $2; where pip finds them: $python -m pip install jax pytest mypy" >&2
+    exit 1
+fi
 
 # One need per line: package, how to see that it is there (a program, or a header for the C compiler), which targets.
 needs() {

@@ -71,6 +71,7 @@ class GroupConfig(Structure):
         ("timeout_ms", c_int64),
         ("allocator", c_void_p),
         ("recorder", c_void_p),
+        ("sm_budget", c_int32),
     ]
 
 

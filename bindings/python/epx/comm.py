@@ -33,7 +33,7 @@ class Comm:
         """The comms of `ranks` threads of this process; thread r uses the r-th."""
         handles = (c_void_p * max(ranks, 1))()
         check(library.epx_comm_threads(ranks, handles))
-        return [cls(handles[r]) for r in range(ranks)]
+        return [cls(handles[r] or 0) for r in range(ranks)]
 
     @classmethod
     def from_allgather(cls, rank: int, size: int, allgather: Allgather) -> "Comm":

@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_int32, c_void_p
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Sequence, Tuple, Union
 
 from . import _structs as s
 from ._library import check, library
@@ -25,7 +25,7 @@ CHOICES: Dict[str, Sequence[str]] = {
 }
 _NUMBERS = {
     "experts", "top_k", "width", "tokens_max", "aux_bytes", "row_align", "lanes", "depth", "virtual_ranks",
-    "spill_choices", "waves", "hang_ms", "timeout_ms", "ranks",
+    "spill_choices", "waves", "hang_ms", "timeout_ms", "ranks", "sm_budget",
 }  # fmt: skip
 _REALS = {"capacity_factor", "sender_factor"}
 _TEXTS = {"name", "transport", "fabric", "device"}
@@ -54,7 +54,8 @@ def _set(config: s.GroupConfig, keep: List[object], name: str, value: Option) ->
     elif name in _TEXTS:
         setattr(config, name, str(value).encode())
     elif name == "owner":
-        table = (c_int32 * len(value))(*value)  # type: ignore[arg-type]
+        ranks = [int(rank) for rank in value]  # type: ignore[union-attr]
+        table = (c_int32 * len(ranks))(*ranks)
         keep.append(table)
         config.owner = table
     else:
@@ -64,7 +65,8 @@ def _set(config: s.GroupConfig, keep: List[object], name: str, value: Option) ->
 
 def configure(options: Dict[str, Option]) -> Tuple[s.GroupConfig, List[object]]:
     """The C configuration of some options, and what must be kept alive with it."""
-    config, keep = s.begin(s.GroupConfig), []
+    config = s.begin(s.GroupConfig)
+    keep: List[object] = []
     for name, value in options.items():
         _set(config, keep, name, value)
     owner = options.get("owner")
@@ -217,4 +219,4 @@ class Group:
         )
 
 
-__all__ = ["DROPLESS", "Group", "Info", "Memory", "memory", "configure", "Optional"]
+__all__ = ["DROPLESS", "Group", "Info", "Memory", "configure", "memory"]

@@ -44,5 +44,7 @@ library = _load()
 for _name in CALLS:
     for _platform in ("cpu", "CUDA"):
         jax.ffi.register_ffi_target(
-            f"epx_jax_{_name}", jax.ffi.pycapsule(getattr(library, f"epx_jax_{_name}")), platform=_platform
+            f"epx_jax_{_name}",
+            jax.ffi.pycapsule(getattr(library, f"epx_jax_{_name}")),  # type: ignore[no-untyped-call]
+            platform=_platform,
         )

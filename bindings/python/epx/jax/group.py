@@ -24,6 +24,10 @@ _TRAILER_BYTES = 64
 Array = jax.Array
 
 
+def _array(shape: Tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
+
+
 def _together(calls: List[Callable[[], Any]]) -> List[Any]:
     """Collective calls of ranks that are threads: all at once. Raises the error that tells most."""
     answers: List[Any] = [None] * len(calls)
@@ -182,11 +186,11 @@ class Group:
         return list(call(*operands, **numbers))
 
     def _plan(self) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((self.plan_bytes,), jnp.uint8)
+        return _array((self.plan_bytes,), jnp.uint8)
 
     def _batch(self) -> List[jax.ShapeDtypeStruct]:
-        count = jax.ShapeDtypeStruct((self.local_experts, 2), jnp.int32)
-        return [jax.ShapeDtypeStruct((self.rows, self.width), self.row_dtype), count, count]
+        count = _array((self.local_experts, 2), jnp.int32)
+        return [_array((self.rows, self.width), self.row_dtype), count, count]
 
     def _check_rows(self, array: Array, what: str, dtype: Any, rows: Optional[int] = None) -> None:
         if array.dtype != dtype or array.ndim != 2 or array.shape[1] != self.width or rows not in (None, array.shape[0]):
@@ -233,7 +237,7 @@ class Group:
         return rows, start[:, 0], count[:, 0], plan, token
 
     def _sum(self, total: Array) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(total.shape, total.dtype)
+        return _array(total.shape, total.dtype)
 
     def combine(
         self, plan: Array, y: Array, total: Array, token: Array, wave: int, lane: int = 0
@@ -278,8 +282,8 @@ class Group:
 
     def counts(self, plan: Array, token: Array, lane: int = 0) -> Tuple[Array, Array]:
         """What became of this rank's last routing, int32 [6] in the order of COUNTS, complete after a pass."""
-        counts, token = self._call("counts", [jax.ShapeDtypeStruct((len(COUNTS), 2), jnp.int32)], [plan, token], lane)
+        counts, token = self._call("counts", [_array((len(COUNTS), 2), jnp.int32)], [plan, token], lane)
         return counts[:, 0], token
 
 
-_TOKEN = jax.ShapeDtypeStruct((1,), jnp.int32)
+_TOKEN = _array((1,), jnp.int32)

@@ -60,7 +60,7 @@ def _layer(
 def _with_counts(group: Group, lane: int, out: Array, plan: Array, token: Array) -> Tuple[Array, Array]:
     """Nothing that needs `out`, the next layer's route for one, comes before the counts have been read."""
     counts, _ = group.counts(plan, token, lane)
-    out, counts = jax.lax.optimization_barrier((out, counts))
+    out, counts = jax.lax.optimization_barrier((out, counts))  # type: ignore[no-untyped-call]
     return out, counts
 
 
