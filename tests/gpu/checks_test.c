@@ -1,6 +1,10 @@
 /* Poison and checksums. SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
+#include <time.h>
 
+#include <epx/kernels_words.h>
+
+#include "device/cuda/cuda.h"
 #include "gpu/check.h"
 #include "kernels/cuda/table.h"
 #include "kernels/host/table.h"
@@ -115,5 +119,42 @@ static void checksums(void)
     }
 }
 
-const gpu_test_t gpu_check_tests[] = {
-    {"poison", poison_rows}, {"find_poison", find_poison}, {"checksums", checksums}, {NULL, NULL}};
+/* Words that the host watches: counted by the device, with a time of now. */
+static void stamps(void)
+{
+    for (dice_t dice; gpu_round(&dice, 20);) {
+        int pair = dice_range(&dice, 0, 1) != 0, timed = dice_range(&dice, 0, 3) != 0;
+        int64_t times = dice_range(&dice, 1, 5), first = dice_range(&dice, 0, 1000);
+        twin_t count = twin_make(8), base = twin_make(8);
+        *(uint64_t *)(void *)count.host = (uint64_t)first;
+        *(uint64_t *)(void *)base.host = 70;
+        twin_send(&count), twin_send(&base);
+        uint64_t *shared = epx_device_cuda.allocate_shared(64);
+        epx_k_stamp_t args = {.time_ns = timed ? (int64_t *)(void *)(shared + (pair ? 1 : 3)) : NULL,
+                              .word = shared,
+                              .value = {.base = (uint64_t *)(void *)base.device, .add = 7},
+                              .count = (uint64_t *)(void *)count.device,
+                              .shift = 32};
+        struct timespec before, after;
+        clock_gettime(CLOCK_REALTIME, &before);
+        for (int64_t i = 0; i < times; i++)
+            CHECK(epx_cuda_stamp(&args, NULL) == EPX_OK, "%s", epx_last_error());
+        gpu_finish();
+        clock_gettime(CLOCK_REALTIME, &after);
+        CHECK(shared[0] == ((uint64_t)(first + times) << 32 | 77), "word %llx behind %lld stamps",
+              (unsigned long long)shared[0], (long long)(first + times));
+        int64_t at = timed ? *args.time_ns : 0;
+        /* The two clocks agree within a second. */
+        CHECK(!timed || (at > (int64_t)(before.tv_sec - 1) * 1000000000 &&
+                         at < (int64_t)(after.tv_sec + 2) * 1000000000),
+              "time %lld", (long long)at);
+        CHECK(shared[2] == 0, "something else was written");
+        epx_device_cuda.release_shared(shared, 64);
+    }
+}
+
+const gpu_test_t gpu_check_tests[] = {{"poison", poison_rows},
+                                      {"find_poison", find_poison},
+                                      {"checksums", checksums},
+                                      {"stamps", stamps},
+                                      {NULL, NULL}};
