@@ -45,6 +45,11 @@ typedef struct epx_device_ops {
      * has ended or with system-wide release and acquire. NULL when there is none. */
     void *(*allocate_shared)(size_t bytes);
     void (*release_shared)(void *memory, size_t bytes);
+    /* Host memory of the caller's own, whole pages (a mapped file): the address at which kernels reach it, or
+     * NULL where they cannot. unmap takes the caller's address, before the memory goes; waits for the device.
+     */
+    void *(*map_shared)(void *memory, size_t bytes);
+    void (*unmap_shared)(void *memory);
     /* Any direction between host and device memory; stream-ordered. */
     epx_status_t (*copy)(void *to, const void *from, size_t bytes, epx_stream_t stream);
     epx_status_t (*fill)(void *to, int byte, size_t bytes, epx_stream_t stream);

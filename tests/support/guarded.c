@@ -388,19 +388,33 @@ static struct {
     int count;
 } shared = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static void *guarded_allocate_shared(size_t bytes)
+static void share(char *begin, size_t bytes)
 {
-    char *memory = calloc(1, bytes > 0 ? bytes : 1);
     pthread_mutex_lock(&shared.mutex);
     int i = 0;
     while (i < shared.count && shared.block[i].begin != NULL)
         i++;
-    if (memory != NULL && i < SHARED_MAX) {
-        shared.block[i].begin = memory;
-        shared.block[i].end = memory + bytes;
+    if (begin != NULL && i < SHARED_MAX) {
+        shared.block[i].begin = begin;
+        shared.block[i].end = begin + bytes;
         shared.count += i == shared.count;
     }
     pthread_mutex_unlock(&shared.mutex);
+}
+
+static void unshare(const void *begin)
+{
+    pthread_mutex_lock(&shared.mutex);
+    for (int i = 0; i < shared.count; i++)
+        if (shared.block[i].begin == begin)
+            shared.block[i].begin = shared.block[i].end = NULL;
+    pthread_mutex_unlock(&shared.mutex);
+}
+
+static void *guarded_allocate_shared(size_t bytes)
+{
+    char *memory = calloc(1, bytes > 0 ? bytes : 1);
+    share(memory, bytes);
     return memory;
 }
 
@@ -410,12 +424,20 @@ static void guarded_release_shared(void *memory, size_t bytes)
     if (memory == NULL)
         return;
     drain_all();
-    pthread_mutex_lock(&shared.mutex);
-    for (int i = 0; i < shared.count; i++)
-        if (shared.block[i].begin == memory)
-            shared.block[i].begin = shared.block[i].end = NULL;
-    pthread_mutex_unlock(&shared.mutex);
+    unshare(memory);
     free(memory);
+}
+
+static void *guarded_map_shared(void *memory, size_t bytes)
+{
+    share(memory, bytes);
+    return memory;
+}
+
+static void guarded_unmap_shared(void *memory)
+{
+    drain_all();
+    unshare(memory);
 }
 
 static int is_shared(const void *p)
@@ -527,6 +549,8 @@ const epx_device_ops_t guarded_device = {
     .release = guarded_release,
     .allocate_shared = guarded_allocate_shared,
     .release_shared = guarded_release_shared,
+    .map_shared = guarded_map_shared,
+    .unmap_shared = guarded_unmap_shared,
     .copy = guarded_copy,
     .fill = guarded_fill,
     .synchronize = guarded_synchronize,

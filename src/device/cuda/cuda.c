@@ -125,6 +125,28 @@ static void cuda_release_shared(void *memory, size_t bytes)
     cudaFreeHost(memory);
 }
 
+static void *cuda_map_shared(void *memory, size_t bytes)
+{
+    void *mapped = NULL;
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    if (cudaHostGetDevicePointer(&mapped, memory, 0) != cudaSuccess) {
+        cudaGetLastError();
+        cudaHostUnregister(memory);
+        return NULL;
+    }
+    return mapped;
+}
+
+static void cuda_unmap_shared(void *memory)
+{
+    cudaDeviceSynchronize();
+    cudaHostUnregister(memory);
+    cudaGetLastError();
+}
+
 static epx_status_t cuda_copy(void *to, const void *from, size_t bytes, epx_stream_t stream)
 {
     if (bytes == 0)
@@ -227,6 +249,8 @@ const epx_device_ops_t epx_device_cuda = {
     .release = cuda_release,
     .allocate_shared = cuda_allocate_shared,
     .release_shared = cuda_release_shared,
+    .map_shared = cuda_map_shared,
+    .unmap_shared = cuda_unmap_shared,
     .copy = cuda_copy,
     .fill = cuda_fill,
     .synchronize = cuda_synchronize,

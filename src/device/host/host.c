@@ -59,6 +59,14 @@ static epx_status_t host_fill(void *to, int byte, size_t bytes, epx_stream_t str
 
 static void *host_allocate_shared(size_t bytes) { return calloc(1, bytes > 0 ? bytes : 1); }
 
+static void *host_map_shared(void *memory, size_t bytes)
+{
+    (void)bytes;
+    return memory;
+}
+
+static void host_unmap_shared(void *memory) { (void)memory; }
+
 static epx_status_t host_stream_create(epx_stream_t *stream_p)
 {
     *stream_p = NULL;
@@ -124,6 +132,8 @@ const epx_device_ops_t epx_device_host = {
     .release = host_release,
     .allocate_shared = host_allocate_shared,
     .release_shared = host_release,
+    .map_shared = host_map_shared,
+    .unmap_shared = host_unmap_shared,
     .copy = host_copy,
     .fill = host_fill,
     .synchronize = host_synchronize,
