@@ -388,7 +388,7 @@ static struct {
     int count;
 } shared = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static void share(char *begin, size_t bytes)
+static void note_shared(char *begin, size_t bytes)
 {
     pthread_mutex_lock(&shared.mutex);
     int i = 0;
@@ -402,7 +402,7 @@ static void share(char *begin, size_t bytes)
     pthread_mutex_unlock(&shared.mutex);
 }
 
-static void unshare(const void *begin)
+static void forget_shared(const void *begin)
 {
     pthread_mutex_lock(&shared.mutex);
     for (int i = 0; i < shared.count; i++)
@@ -414,7 +414,7 @@ static void unshare(const void *begin)
 static void *guarded_allocate_shared(size_t bytes)
 {
     char *memory = calloc(1, bytes > 0 ? bytes : 1);
-    share(memory, bytes);
+    note_shared(memory, bytes);
     return memory;
 }
 
@@ -424,20 +424,20 @@ static void guarded_release_shared(void *memory, size_t bytes)
     if (memory == NULL)
         return;
     drain_all();
-    unshare(memory);
+    forget_shared(memory);
     free(memory);
 }
 
 static void *guarded_map_shared(void *memory, size_t bytes)
 {
-    share(memory, bytes);
+    note_shared(memory, bytes);
     return memory;
 }
 
 static void guarded_unmap_shared(void *memory)
 {
     drain_all();
-    unshare(memory);
+    forget_shared(memory);
 }
 
 static int is_shared(const void *p)
