@@ -31,7 +31,7 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(wildcard include/epx/*.h) $(FLA
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 $(WARNINGS) $(CFLAGS) -fPIC -shared -Iinclude -o $@ $<
 
-.PHONY: check run-tests bench demo asan ubsan tsan check-gpu check-python
+.PHONY: check run-tests bench demo asan ubsan tsan check-gpu sanitize-gpu check-python
 check: ## build and run all tests (installs what they need, on Debian)
 	$(Q)tools/setup.sh check
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) run-tests
@@ -96,14 +96,18 @@ $(GPU_TESTS): $(call objects,$(GPU_SRCS)) $(STATIC) $(FLAGS_KEY)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LINK_FLAGS) -o $@ $(filter %.o %.a,$^) $(LINK_LIBS)
 
-# GPU_RUN: what the tests are run by, compute-sanitizer for example.
+# GPU_RUN: what the tests of the kernels are run by.
 GPU_RUN ?=
 GPU_JOBS ?= 8
 check-gpu: ## run the tests that need a GPU: its kernels against the host's, and the library on it
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(GPU_TESTS) $(ALONE_RUNNERS)
-	$(Q)$(GPU_RUN) $(GPU_TESTS) $(TEST_ARGS)
-	$(Q)for runner in $(ALONE_RUNNERS); do \
-		echo "-- $$runner"; TEST_DEVICE=cuda TEST_BUILD='$(abspath $(BUILD))' $$runner --jobs $(GPU_JOBS) || exit; done
+	$(Q)TEST_BUILD='$(abspath $(BUILD))' TEST_ARGS='$(TEST_ARGS)' GPU_RUN='$(GPU_RUN)' GPU_JOBS='$(GPU_JOBS)' \
+		mk/check-gpu.sh $(GPU_TESTS) $(ALONE_RUNNERS)
+
+sanitize-gpu: ## compute-sanitizer over small shapes of the GPU's tests, in a minute
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(GPU_TESTS) $(BUILD)/tests/alone-conformance
+	$(Q)CUDA_HOME='$(CUDA_HOME)' mk/sanitize-gpu.sh $(GPU_TESTS) $(BUILD)/tests/alone-conformance \
+		$(BUILD)/sanitize-gpu
 
 # The Python package in a Python of its own: types, and the tests with JAX on four devices of this processor.
 VENV := $(BUILD)/venv

@@ -12,7 +12,7 @@
 
 TestSuite(scale, .init = clean_environment);
 
-static const int rank_counts[] = {3, 6, 12, 18, 36, 64, 130};
+static const int rank_counts[] = {1, 2, 3, 6, 8, 12, 18, 36, 64, 130};
 enum { COUNTS = sizeof(rank_counts) / sizeof(rank_counts[0]) };
 
 ParameterizedTestParameters(scale, case13_many_ranks) { return every_arm(); }

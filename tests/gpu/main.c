@@ -1,7 +1,7 @@
 /*
  * Tests of the GPU's kernels against the host's. SPDX-License-Identifier: Apache-2.0
  *
- *   gpu [--small] [--rounds N] [--seed N] [PART OF A NAME]...
+ *   gpu [--small] [--rounds N] [--seed N] [--list] [PART OF A NAME]...
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static const gpu_test_t *const tables[] = {gpu_move_tests,   gpu_sum_tests,    g
 
 enum { TWINS_MAX = 96, FAILURES_MAX = 5 };
 
-static int small, factor = 1;
+static int small, only_list, factor = 1;
 static uint64_t first_seed = 1, seed;
 static int failures;     /* of this test */
 static int rounds_begun; /* of this loop */
@@ -151,7 +151,7 @@ static int wanted(const char *name, int argc, char **argv)
     int any = 0;
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "--", 2) == 0) {
-            i += strcmp(argv[i], "--small") != 0;
+            i += strcmp(argv[i], "--small") != 0 && strcmp(argv[i], "--list") != 0;
             continue;
         }
         any = 1;
@@ -166,6 +166,8 @@ static void read_options(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--small") == 0)
             small = 1;
+        else if (strcmp(argv[i], "--list") == 0)
+            only_list = 1;
         else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
             factor = atoi(argv[++i]);
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
@@ -179,7 +181,7 @@ int main(int argc, char **argv)
     int passed = 0, failed = 0;
     read_options(argc, argv);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (epx_device_cuda.probe(reason, sizeof(reason)) <= 0) {
+    if (!only_list && epx_device_cuda.probe(reason, sizeof(reason)) <= 0) {
         printf("gpu: skipped: %s\n", reason);
         return 3;
     }
@@ -187,6 +189,10 @@ int main(int argc, char **argv)
         for (const gpu_test_t *test = tables[t]; test->name != NULL; test++) {
             if (!wanted(test->name, argc, argv))
                 continue;
+            if (only_list) {
+                printf("%s\n", test->name);
+                continue;
+            }
             failures = rounds_begun = 0;
             test->run();
             printf("%s %s\n", failures == 0 ? "ok    " : "FAILED", test->name);
@@ -194,6 +200,7 @@ int main(int argc, char **argv)
             failed += failures != 0;
         }
     }
-    printf("%d passed, %d failed\n", passed, failed);
+    if (!only_list)
+        printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -57,6 +57,7 @@ blocks sh README.md | grep -q 'pkg-config --cflags --libs epx'; code=$?; expect_
 #include <string.h>
 #define TRY(call) if ((call) != EPX_OK) return
 void run_experts(epx_batch_t *batch, float *y);
+void run_experts_on_gpu(epx_batch_t *batch, float *y, epx_stream_t stream);
 void run_experts_backward(epx_batch_t *dy, float *dx_rows);
 void skip_this_step(void);
 extern epx_comm_h comm;
@@ -71,6 +72,7 @@ extern float *x, *y, *y_of[16], *out, *dout, *dx, *dx_rows, *dweight, *weights;
 extern int32_t *ids;
 extern int64_t tokens;
 extern int wave;
+extern epx_stream_t stream;
 extern void *kept;
 END
     awk '/^```c$/ { inside = 1; printf "void fragment_%d(void)\n{\n#line %d \"docs/using.md\"\n", NR, NR + 1; next }

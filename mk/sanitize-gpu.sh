@@ -1,0 +1,51 @@
+#!/bin/sh
+# The GPU's tests on small shapes under compute-sanitizer: memcheck for all kernels and for whole steps of the
+# library, racecheck for the kernels. Tests run beside each other, since most of the time is the tool's own, on the
+# processor. Ends within a minute on sixteen cores; says which test found what.
+#
+#   mk/sanitize-gpu.sh GPU_TESTS CONFORMANCE_RUNNER LOG_FOLDER
+set -u
+tests=$1 runner=$2 logs=$3
+tool=${COMPUTE_SANITIZER:-compute-sanitizer}
+for place in "$tool" "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer"; do
+    command -v "$place" > /dev/null 2>&1 && tool=$place && break
+done
+if ! command -v "$tool" > /dev/null 2>&1; then
+    echo "compute-sanitizer was not found: it comes with the CUDA toolkit; COMPUTE_SANITIZER names it"
+    exit 1
+fi
+mkdir -p "$logs"
+rm -f "$logs"/*.log "$logs"/*.bad
+
+# What is looked at: NAME and the command, one a line. Shapes of the "many" tests are large by intention.
+{
+    for test in $("$tests" --list | grep -v many); do
+        echo "memcheck-$test memcheck $tests --small $test"
+        echo "racecheck-$test racecheck $tests --small $test"
+    done
+    for arm in pooled_wave_1 pooled_wave_extra ragged_1 ragged_rank_fair ragged_indexed ring_fair; do
+        for test in exact/two_runs_are_bit_equal cases/case04_all_tokens_to_one plans/case16_two_lanes_in_turn; do
+            echo "memcheck-$arm-${test##*/} memcheck env TEST_ARM=$arm $runner --filter $test"
+        done
+    done
+} > "$logs/list"
+
+export TEST_DEVICE=cuda tool logs
+# A worker: one line of the list. Exit code 9 is the tool's word for what it found.
+# shellcheck disable=SC2016  # for the inner shell
+xargs -P "${GPU_JOBS:-12}" -I LINE sh -c '
+    set -f
+    set -- LINE
+    name=$1 kind=$2
+    shift 2
+    timeout "${SANITIZE_SECONDS:-55}" "$tool" --tool "$kind" --error-exitcode 9 --target-processes all "$@" \
+        > "$logs/$name.log" 2>&1
+    code=$?
+    [ $code -eq 0 ] || echo "$name: exit code $code, see $logs/$name.log" > "$logs/$name.bad"
+' < "$logs/list"
+
+all=$(wc -l < "$logs/list")
+bad=$(find "$logs" -name '*.bad' | wc -l)
+[ "$bad" -eq 0 ] || cat "$logs"/*.bad
+echo "$((all - bad)) passed, $bad failed"
+[ "$bad" -eq 0 ]
