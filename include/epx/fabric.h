@@ -157,8 +157,9 @@ typedef struct epx_fabric_config {
     epx_bootstrap_t bootstrap; /* rank, size and the way to meet */
     const epx_device_ops_t *device;
     int32_t channels, failure_channels, exchange_channels;
-    size_t exchange_bytes;            /* largest block of an exchange */
-    int32_t segments_max;             /* how many segments will be opened, at most */
+    size_t exchange_bytes; /* largest block of an exchange */
+    int32_t segments_max;  /* how many segments will be opened, at most */
+    uint32_t caps; /* what transports have been told to count on; opening fails where they cannot be had */
     const epx_allocator_t *allocator; /* never NULL; outlives the fabric */
     const epx_services_t *services;
 } epx_fabric_config_t;
@@ -205,6 +206,9 @@ typedef struct epx_fabric_ops {
      * aborted fabric. */
     epx_status_t (*survivors)(epx_fabric_t *fabric, int64_t timeout_ms, uint8_t *alive_p,
                               epx_bootstrap_t *bootstrap_p);
+    /* Capabilities among ranks that are all on one host (1) or may be on several (0). Not collective; equal
+     * on all ranks. NULL: caps, wherever they are. */
+    uint32_t (*caps_among)(int32_t one_host);
 } epx_fabric_ops_t;
 
 /* The public part of an open fabric; implementations embed it as their first member. */

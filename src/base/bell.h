@@ -26,6 +26,10 @@ void epx_bell_ring(epx_bell_t *bell);
  * may also return early. */
 void epx_bell_sleep(epx_bell_t *bell, uint32_t count, int64_t deadline_ns);
 
+/* The same for a bell in memory that processes share. */
+void epx_bell_ring_shared(epx_bell_t *bell);
+void epx_bell_sleep_shared(epx_bell_t *bell, uint32_t count, int64_t deadline_ns);
+
 /* How many times to look before sleeping: more when every rank can have a core, few when they share. */
 int32_t epx_bell_spins(int32_t ranks);
 

@@ -81,6 +81,7 @@ epx_fabric_config_t epx_group_fabric_config(const epx_selection_t *selection, co
         .exchange_channels = selection->shape.lanes,
         .exchange_bytes = (size_t)selection->sizes.exchange_bytes,
         .segments_max = 1,
+        .caps = selection->caps & ~(uint32_t)EPX_FABRIC_HOST_ACCESS,
         .allocator = allocator,
         .services = epx_services(),
     };

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "fabric/local/local.h"
+#include "fabric/ucx/ucx.h"
 #include "fabric/nccl/nccl.h"
 
-static epx_fabric_entry_t fabrics_known[] = {{"local", &epx_fabric_local}, {"ucx", NULL}, {"nccl", &epx_fabric_nccl}};
+static epx_fabric_entry_t fabrics_known[] = {
+    {"local", &epx_fabric_local}, {"ucx", &epx_fabric_ucx}, {"nccl", &epx_fabric_nccl}};
 
 enum { FABRICS = sizeof(fabrics_known) / sizeof(fabrics_known[0]) };
 

@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/host.h"
 #include "launch/internal.h"
 
 int epx_launch_split_address(const char *text, char *host, size_t bytes, int32_t *port_p)
@@ -218,31 +218,11 @@ void epx_launch_addresses(char *text, size_t bytes)
     freeifaddrs(all);
 }
 
-static uint64_t hash_file(uint64_t hash, const char *path)
-{
-    char text[64] = "";
-    FILE *file = fopen(path, "re");
-    if (file != NULL) {
-        if (fgets(text, sizeof(text), file) == NULL)
-            text[0] = '\0';
-        fclose(file);
-    }
-    return epx_launch_hash(hash, text);
-}
-
 void epx_launch_my_card(epx_link_card_t *card)
 {
-    static const char *const spaces[] = {"/proc/self/ns/ipc", "/proc/self/ns/pid", "/proc/self/ns/net"};
     memset(card, 0, sizeof(*card));
     card->process = getpid();
-    card->host = hash_file(0xcbf29ce484222325u, "/proc/sys/kernel/random/boot_id");
-    for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++) {
-        struct stat space;
-        char text[32] = "";
-        if (stat(spaces[i], &space) == 0)
-            snprintf(text, sizeof(text), "%llu", (unsigned long long)space.st_ino);
-        card->host = epx_launch_hash(card->host, text);
-    }
+    card->host = epx_host_identity();
     if (gethostname(card->name, sizeof(card->name) - 1) != 0)
         snprintf(card->name, sizeof(card->name), "unknown");
 }

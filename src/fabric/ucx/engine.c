@@ -1,0 +1,330 @@
+/* UCX in this process: one context, one worker, one thread. SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "fabric/ucx/internal.h"
+
+enum { TICK_MS = 100, POLLED_MAX = 1024, PROGRESS_MAX = 256 };
+
+static struct {
+    pthread_mutex_t life; /* taking and releasing */
+    pthread_mutex_t lock; /* of the worker and of all that it changes */
+    int32_t references;
+    ucp_context_h context;
+    ucp_worker_h worker, mapping;
+    pthread_t thread;
+    int event, wake;
+    int stop; /* under the lock */
+    ucx_fabric_t *fabrics;
+    pid_t process;     /* whose it is: a forked child begins anew */
+    uint64_t removals; /* of fabrics from the list */
+    int knows_sharing, can_share;
+} engine = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+void epx_ucx_lock(void) { pthread_mutex_lock(&engine.lock); }
+
+void epx_ucx_unlock(void) { pthread_mutex_unlock(&engine.lock); }
+
+ucp_context_h epx_ucx_context(void) { return engine.context; }
+
+ucp_worker_h epx_ucx_worker(void) { return engine.worker; }
+
+ucp_worker_h epx_ucx_mapping_worker(void) { return engine.mapping; }
+
+static void ring_own_bells(void)
+{
+    for (ucx_fabric_t *fabric = engine.fabrics; fabric != NULL; fabric = fabric->next)
+        if (!fabric->is_closing)
+            epx_bell_ring_shared(epx_ucx_bell(fabric));
+}
+
+int epx_ucx_progress(void)
+{
+    int did = 0;
+    for (int i = 0; i < PROGRESS_MAX && ucp_worker_progress(engine.worker) != 0; i++)
+        did = 1;
+    if (did)
+        ring_own_bells();
+    return did;
+}
+
+void epx_ucx_help(void)
+{
+    if (pthread_mutex_trylock(&engine.lock) != 0)
+        return;
+    (void)epx_ucx_progress();
+    epx_ucx_unlock();
+}
+
+/* ---- the thread --------------------------------------------------------------------------------------------- */
+
+static void wake_thread(void)
+{
+    uint64_t one = 1;
+    (void)!write(engine.wake, &one, sizeof(one));
+}
+
+static int has_closed(const ucx_fabric_t *fabric, int32_t p)
+{
+    return atomic_load_explicit(epx_ucx_word(fabric, fabric->layout.closed) + p, memory_order_acquire) != 0;
+}
+
+static void bury(ucx_peer_t *peer)
+{
+    ucx_fabric_t *fabric = peer->fabric;
+    if (has_closed(fabric, peer->rank) || atomic_exchange(&peer->is_dead, 1))
+        return;
+    atomic_store(&fabric->any_dead, 1);
+    epx_bell_ring_shared(epx_ucx_bell(fabric));
+}
+
+/* Near processes that have ended. */
+static void watch_processes(const struct pollfd *polled, ucx_peer_t *const *whose, int count)
+{
+    for (int i = 0; i < count; i++)
+        if ((polled[i].revents & POLLIN) != 0)
+            bury(whose[i]);
+    for (ucx_fabric_t *fabric = engine.fabrics; fabric != NULL; fabric = fabric->next)
+        for (int32_t p = 0; p < fabric->base.ranks; p++) {
+            ucx_peer_t *peer = &fabric->peer[p];
+            if (peer->is_near && peer->pidfd < 0 && p != fabric->base.rank &&
+                kill((pid_t)peer->process, 0) != 0 && errno == ESRCH)
+                bury(peer);
+        }
+}
+
+/* U5 */
+static int is_quiet(const ucx_fabric_t *fabric)
+{
+    if (fabric->in_flight > 0)
+        return 0;
+    for (int32_t p = 0; p < fabric->base.ranks; p++) {
+        const ucx_peer_t *peer = &fabric->peer[p];
+        if (p != fabric->base.rank && !peer->is_near && !peer->has_failed && !atomic_load(&peer->is_dead) &&
+            !has_closed(fabric, p))
+            return 0;
+    }
+    return 1;
+}
+
+/* Takes a fabric from the list and frees it. */
+static void remove_fabric(ucx_fabric_t **at)
+{
+    ucx_fabric_t *fabric = *at;
+    *at = fabric->next;
+    engine.removals++;
+    epx_ucx_free(fabric);
+}
+
+static void bury_fabrics(void)
+{
+    for (ucx_fabric_t **at = &engine.fabrics; *at != NULL;) {
+        if ((*at)->is_closing && is_quiet(*at))
+            remove_fabric(at);
+        else
+            at = &(*at)->next;
+    }
+}
+
+static int list_processes(struct pollfd *polled, ucx_peer_t **whose)
+{
+    int count = 0;
+    for (ucx_fabric_t *fabric = engine.fabrics; fabric != NULL; fabric = fabric->next)
+        for (int32_t p = 0; p < fabric->base.ranks && count < POLLED_MAX; p++) {
+            ucx_peer_t *peer = &fabric->peer[p];
+            if (!peer->is_near || peer->pidfd < 0 || fabric->is_closing || atomic_load(&peer->is_dead) ||
+                has_closed(fabric, p))
+                continue;
+            whose[count] = peer;
+            polled[count++] = (struct pollfd){.fd = peer->pidfd, .events = POLLIN};
+        }
+    return count;
+}
+
+static void *run_engine(void *nothing)
+{
+    static struct pollfd polled[POLLED_MAX + 2];
+    static ucx_peer_t *whose[POLLED_MAX];
+    epx_ucx_lock();
+    while (!engine.stop) {
+        (void)epx_ucx_progress();
+        bury_fabrics();
+        if (ucp_worker_arm(engine.worker) != UCS_OK) { /* there is more to do */
+            epx_ucx_unlock();
+            sched_yield();
+            epx_ucx_lock();
+            continue;
+        }
+        int count = list_processes(polled + 2, whose);
+        uint64_t removals = engine.removals;
+        polled[0] = (struct pollfd){.fd = engine.event, .events = POLLIN};
+        polled[1] = (struct pollfd){.fd = engine.wake, .events = POLLIN};
+        epx_ucx_unlock();
+        int ready = poll(polled, (nfds_t)(count + 2), TICK_MS);
+        uint64_t wakes;
+        if (ready > 0 && (polled[1].revents & POLLIN) != 0)
+            (void)!read(engine.wake, &wakes, sizeof(wakes));
+        epx_ucx_lock();
+        /* Where a fabric has gone meanwhile, its peers have too; the others are asked again at once. */
+        watch_processes(polled + 2, whose, ready > 0 && removals == engine.removals ? count : 0);
+    }
+    epx_ucx_unlock();
+    return nothing;
+}
+
+void epx_ucx_engine_add(ucx_fabric_t *fabric)
+{
+    fabric->next = engine.fabrics;
+    engine.fabrics = fabric;
+    wake_thread();
+}
+
+void epx_ucx_engine_close(ucx_fabric_t *fabric)
+{
+    ucx_fabric_t **at = &engine.fabrics;
+    fabric->is_closing = 1;
+    while (*at != fabric)
+        at = &(*at)->next;
+    if (is_quiet(fabric))
+        remove_fabric(at);
+    else
+        wake_thread();
+}
+
+/* ---- life --------------------------------------------------------------------------------------------------- */
+
+static int start_thread(void)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&engine.thread, NULL, run_engine, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc == 0;
+}
+
+/* A process that ends while fabrics still wait for far peers: the thread must not run into UCX's own end. */
+static void stop_at_exit(void)
+{
+    if (engine.process != getpid() || engine.worker == NULL)
+        return;
+    epx_ucx_lock();
+    engine.stop = 1;
+    wake_thread();
+    epx_ucx_unlock();
+    pthread_join(engine.thread, NULL);
+    engine.worker = NULL;
+}
+
+static epx_status_t start_context(void)
+{
+    ucp_config_t *config = NULL;
+    ucs_status_t rc = ucp_config_read(NULL, NULL, &config);
+    if (rc != UCS_OK)
+        return epx_fail(EPX_ERR_FABRIC, "UCX cannot read its configuration (%s)", ucs_status_string(rc));
+    /* A peer whose host is gone says nothing: it is asked, and more often than UCX would (20 s). */
+    (void)ucp_config_modify(config, "KEEPALIVE_INTERVAL", "1s");
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                           .features = UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP};
+    rc = ucp_init(&params, config, &engine.context);
+    ucp_config_release(config);
+    if (rc != UCS_OK)
+        return epx_fail(EPX_ERR_FABRIC, "UCX does not start (%s): see what UCX_TLS and UCX_NET_DEVICES say",
+                        ucs_status_string(rc));
+    return EPX_OK;
+}
+
+static epx_status_t start(void)
+{
+    epx_status_t status = start_context();
+    if (status != EPX_OK)
+        return status;
+    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    engine.event = engine.wake = -1;
+    engine.stop = 0;
+    engine.fabrics = NULL;
+    ucs_status_t rc = ucp_worker_create(engine.context, &params, &engine.worker);
+    if (rc != UCS_OK)
+        goto no_worker;
+    rc = ucp_worker_create(engine.context, &params, &engine.mapping);
+    if (rc != UCS_OK)
+        goto no_mapping;
+    rc = ucp_worker_get_efd(engine.worker, &engine.event);
+    if (rc != UCS_OK)
+        goto no_thread;
+    engine.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (engine.wake >= 0 && start_thread())
+        return EPX_OK;
+    rc = UCS_ERR_NO_RESOURCE;
+    if (engine.wake >= 0)
+        close(engine.wake);
+no_thread:
+    ucp_worker_destroy(engine.mapping);
+no_mapping:
+    ucp_worker_destroy(engine.worker);
+    engine.worker = NULL;
+no_worker:
+    ucp_cleanup(engine.context);
+    return epx_fail(EPX_ERR_FABRIC, "UCX has no worker with events (%s): see what UCX_TLS says",
+                    ucs_status_string(rc));
+}
+
+/*
+ * The engine stays for the life of the process once it has begun: connections of one fabric serve the next,
+ * and fabrics that were closed may still wait for far peers.
+ */
+epx_status_t epx_ucx_engine_take(void)
+{
+    static int has_exit;
+    epx_status_t status = EPX_OK;
+    pthread_mutex_lock(&engine.life);
+    if (engine.process != 0 && engine.process != getpid())
+        status = epx_fail(EPX_ERR_FABRIC, "UCX was used before this process was forked: fork first");
+    else if (engine.worker == NULL)
+        status = start();
+    if (status == EPX_OK) {
+        engine.references++;
+        engine.process = getpid();
+        if (!has_exit)
+            has_exit = atexit(stop_at_exit) == 0;
+    }
+    pthread_mutex_unlock(&engine.life);
+    return status;
+}
+
+void epx_ucx_engine_release(void)
+{
+    pthread_mutex_lock(&engine.life);
+    engine.references--;
+    pthread_mutex_unlock(&engine.life);
+}
+
+/* UCX tells which transports it may use by printing them only. */
+int epx_ucx_can_share(void)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (engine.knows_sharing && engine.process == getpid())
+        return engine.can_share;
+    FILE *file = epx_ucx_engine_take() == EPX_OK ? open_memstream(&text, &bytes) : NULL;
+    if (file == NULL)
+        return 0;
+    epx_ucx_lock();
+    ucp_context_print_info(engine.context, file);
+    epx_ucx_unlock();
+    fclose(file);
+    engine.can_share = text != NULL && (strstr(text, " sysv/") != NULL || strstr(text, " posix/") != NULL);
+    engine.knows_sharing = 1;
+    free(text);
+    epx_ucx_engine_release();
+    return engine.can_share;
+}

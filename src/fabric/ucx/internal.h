@@ -1,0 +1,206 @@
+/*
+ * The inside of fabric `ucx`. SPDX-License-Identifier: Apache-2.0
+ *
+ * Every rank has one control block, of the same layout on all: words, boxes of exchanges, abort words, a
+ * bell. A peer is *near* when its control block can be mapped here (ucp_rkey_ptr) and its process can be
+ * watched; else it is *far*. Near peers' words and rows are stored directly, far ones' go by ucp_put_nbx.
+ * Where all peers are near the fabric has LOADSTORE.
+ *
+ *   U1  A word is set behind what it announces. Near: stores, then a store with release. Far: puts, then
+ *       ucp_worker_fence, then a put of 8 bytes to the same endpoint. A near peer's bell is rung after.
+ *
+ *   U2  Puts to this process are carried out by whoever progresses the worker here, under the engine's lock.
+ *       Who sees a word that a far peer has set takes that lock once before it goes on: so the whole call
+ * that brought the word, and all before it, have happened for it.
+ *
+ *   U3  What a put reads stays as it is until the put is done: rows by the contract (epx_piece_t), a word in
+ * a cell of its own, an exchanged block in an out-box that is reused two steps later, when all peers have
+ *       said that they have the block (I1).
+ *
+ *   U4  A peer is dead when its process has ended (near: pidfd; far: its endpoint has failed) before it said
+ *       that it closes. Then every wait of the fabric whose word has not come ends with EPX_ERR_PEER naming
+ * it.
+ *
+ *   U5  Memory that far peers may still put to stays until each of them has closed or died. close() therefore
+ *       hands the fabric to the engine's thread and waits only for its own puts, and not long.
+ *
+ * Exchange: as in fabric `local` (local/local.h: I1 to I3), but blocks are pushed: box (e & 1, p) of rank r
+ * is written by p.
+ *
+ * Survivors: a rank says that it joins at all peers. The lowest rank among those that joined decides, when
+ * all joined that are not dead or when its time is up, and writes the set to its members. A member waits for
+ * the decision of the lowest rank that it knows to have joined, and for the next one when that rank dies.
+ */
+#ifndef EPX_FABRIC_UCX_INTERNAL_H
+#define EPX_FABRIC_UCX_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <ucp/api/ucp.h>
+
+#include "base/bell.h"
+#include "fabric/ucx/ucx.h"
+
+typedef _Atomic uint64_t ucx_word_t;
+
+/* Offsets in a control block. */
+typedef struct ucx_layout {
+    int64_t bell, any_abort, abort, closed, joined, decided,
+        member;                 /* one, one, [S], [S], [S], one, [S] bytes */
+    int64_t word, failure;      /* [channels, S] */
+    int64_t step, step_failure; /* [exchange channels, S] */
+    int64_t box, box_bytes;     /* [exchange channels, 2, S] */
+    int64_t bytes;
+} ucx_layout_t;
+
+/* Behind the configured exchange channels: one for set-up, one for survivors (it ignores the abort). */
+enum { UCX_SETUP_CHANNEL = 0, UCX_SURVIVORS_CHANNEL = 1, UCX_EXTRA_CHANNELS = 2 };
+
+typedef struct ucx_fabric ucx_fabric_t;
+
+/* A word on its way to a far peer. */
+typedef struct ucx_cell {
+    struct ucx_cell *next;
+    ucx_fabric_t *fabric;
+    uint64_t value;
+} ucx_cell_t;
+
+/* One memory of all ranks: a control block or a segment. */
+typedef struct ucx_memory {
+    ucp_mem_h handle;
+    void *base;
+    size_t bytes;
+    void **peer_ptr;   /* [S] NULL: far */
+    uint64_t *address; /* [S] in the peer */
+    ucp_rkey_h *rkey;  /* [S] */
+} ucx_memory_t;
+
+typedef struct ucx_peer {
+    ucx_fabric_t *fabric;
+    int32_t rank, is_near;
+    ucp_ep_h endpoint; /* near: on the mapping worker, for its keys only */
+    int64_t process;
+    int pidfd; /* near; -1: cannot be had, it is asked for now and then */
+    atomic_int is_dead;
+    int has_failed; /* the endpoint takes no more; under the engine's lock */
+} ucx_peer_t;
+
+typedef struct ucx_channel {
+    uint64_t sequence;      /* mine; used by my thread alone */
+    uint32_t failed_before; /* 1: my last step failed */
+} ucx_channel_t;
+
+struct ucx_fabric {
+    epx_fabric_t base;
+    epx_fabric_config_t config;
+    epx_allocator_t allocator;
+    char name[64];
+    int64_t block_bytes;
+    ucx_layout_t layout;
+    int32_t spins, far_count;
+    ucx_memory_t control;
+    ucx_memory_t *segment; /* [segments_max] */
+    int32_t segments;
+    ucx_peer_t *peer;       /* [S] */
+    ucx_channel_t *channel; /* [exchange channels] */
+    uint8_t *out;           /* [exchange channels, 2, box_bytes] where there are far peers */
+    ucx_cell_t *cell, *free_cell;
+    int64_t in_flight; /* puts; under the engine's lock */
+    atomic_int any_dead;
+    _Atomic uint64_t first_abort; /* 0, or (aborting rank + 1) << 32 | (culprit + 1) */
+    int32_t joined, alive_count, alive_rank;
+    int32_t *alive;     /* [S] survivors' old ranks */
+    int is_closing;     /* handed to the engine; under its lock */
+    ucx_fabric_t *next; /* of the engine's list */
+};
+
+/* ---- engine.c: UCX in this process ------------------------------------------------------------------------- */
+
+/* The context and worker of this process, made by the first who asks; EPX_ERR_FABRIC with the reason.
+ * Balanced by release. */
+epx_status_t epx_ucx_engine_take(void);
+void epx_ucx_engine_release(void);
+void epx_ucx_lock(void);
+void epx_ucx_unlock(void);
+/* All below: with the lock. */
+ucp_context_h epx_ucx_context(void);
+ucp_worker_h epx_ucx_worker(void);
+/* A worker that only maps: endpoints that bear failures do not use shared memory, so near peers have others.
+ * It is never progressed. */
+ucp_worker_h epx_ucx_mapping_worker(void);
+/* Does what can be done; whether anything was. Rings the bells of this process's fabrics if so. */
+int epx_ucx_progress(void);
+/* The thread looks after a fabric, and frees it once it is closing and nobody can touch it. */
+void epx_ucx_engine_add(ucx_fabric_t *fabric);
+void epx_ucx_engine_close(ucx_fabric_t *fabric);
+/* Without the lock: one look from a waiting thread. */
+void epx_ucx_help(void);
+/* Whether this process's UCX can share memory with another one of this host. */
+int epx_ucx_can_share(void);
+
+/* ---- ucx.c ---- */
+
+/* Releases all of a fabric; with the engine's lock. */
+void epx_ucx_free(ucx_fabric_t *fabric);
+
+/* ---- memory.c ---- */
+
+/* Memory that UCX allocates, so that near peers can map it. With the lock. */
+epx_status_t epx_ucx_map(ucx_fabric_t *fabric, ucx_memory_t *memory, size_t bytes);
+void epx_ucx_unmap(ucx_fabric_t *fabric, ucx_memory_t *memory);
+/* Unpacks a peer's key; maps it where the peer is near. With the lock. */
+epx_status_t epx_ucx_reach(ucx_fabric_t *fabric, ucx_memory_t *memory, int32_t peer, const void *key);
+void *epx_ucx_segment_allocate(epx_fabric_t *fabric, size_t bytes);
+epx_status_t epx_ucx_segment_open(epx_fabric_t *fabric, void *memory, size_t bytes, epx_segment_t *segment_p);
+
+/* ---- put.c: towards peers ---- */
+
+/* Copies bytes to a peer's memory: now, or on their way (U3). */
+epx_status_t epx_ucx_put(ucx_fabric_t *fabric, const ucx_memory_t *memory, int32_t peer, int64_t offset,
+                         const void *from, size_t bytes);
+/* Everything put so far is seen before words that are set from here on. */
+void epx_ucx_fence(ucx_fabric_t *fabric);
+/* Sets a word in a peer's control block and rings its bell. Peers that are dead are passed over. */
+void epx_ucx_set(ucx_fabric_t *fabric, int32_t peer, int64_t offset, uint64_t value);
+/* Waits until nothing of this fabric is on its way, at most so long. */
+void epx_ucx_drain(ucx_fabric_t *fabric, int64_t timeout_ms);
+
+/* ---- words.c ---- */
+
+static inline ucx_word_t *epx_ucx_word(const ucx_fabric_t *fabric, int64_t offset)
+{
+    return (ucx_word_t *)(void *)((uint8_t *)fabric->control.base + offset);
+}
+
+/* One wait in progress. */
+typedef struct ucx_watch {
+    ucx_fabric_t *fabric;
+    int64_t deadline_ns, begin_ns; /* begin 0: has not waited yet */
+    int32_t ignores_abort;
+} ucx_watch_t;
+
+epx_bell_t *epx_ucx_bell(const ucx_fabric_t *fabric);
+void epx_ucx_start_clock(ucx_watch_t *watch, int64_t timeout_ms);
+/* One look that failed: counts spins, then sleeps. TIMEOUT at the deadline, PEER or ABORTED after an abort or
+ * a death (*culprit_p: by whom). */
+epx_status_t epx_ucx_pause(ucx_watch_t *watch, int32_t *spin, uint32_t bell, int32_t *culprit_p);
+/* U2: a word of this peer has been seen. */
+void epx_ucx_saw(ucx_fabric_t *fabric, int32_t peer);
+
+epx_status_t epx_ucx_post(epx_fabric_t *, const epx_post_t *, epx_stream_t);
+epx_status_t epx_ucx_wait(epx_fabric_t *, const epx_wait_t *, epx_wait_result_t *, epx_stream_t);
+epx_status_t epx_ucx_post_failure(epx_fabric_t *, int32_t, epx_epoch_t, epx_stream_t);
+void epx_ucx_abort(epx_fabric_t *, int32_t culprit);
+int32_t epx_ucx_aborted(epx_fabric_t *, int32_t *culprit_p);
+
+/* ---- exchange.c ---- */
+
+epx_status_t epx_ucx_exchange(epx_fabric_t *, const epx_exchange_t *, epx_wait_result_t *, epx_stream_t);
+/* Among all ranks or the survivors on one of the extra channels, any size, in pieces. */
+epx_status_t epx_ucx_gather(ucx_fabric_t *fabric, int32_t extra_channel, const void *send, void *receive,
+                            size_t bytes, int64_t timeout_ms);
+epx_status_t epx_ucx_survivors(epx_fabric_t *, int64_t timeout_ms, uint8_t *alive_p,
+                               epx_bootstrap_t *bootstrap_p);
+
+#endif

@@ -1,0 +1,128 @@
+/* Fabric `ucx`: the meeting of those that are left. The protocol is in internal.h. SPDX-License-Identifier:
+ * Apache-2.0 */
+#include <string.h>
+
+#include "base/fail.h"
+#include "fabric/ucx/internal.h"
+
+enum { GRACE_MS = 1000, SLICE_MS = 20, GATHER_MS = 60000 };
+
+/* A decision is (the deciding rank + 1); the members are bytes beside it. */
+
+static int64_t at(const ucx_fabric_t *fabric, int64_t row, int32_t rank)
+{
+    (void)fabric;
+    return row + (int64_t)rank * (int64_t)sizeof(uint64_t);
+}
+
+static int has_joined(const ucx_fabric_t *fabric, int32_t p)
+{
+    return p == fabric->base.rank
+               ? fabric->joined
+               : atomic_load_explicit(epx_ucx_word(fabric, at(fabric, fabric->layout.joined, p)),
+                                      memory_order_acquire) != 0;
+}
+
+static int is_dead(const ucx_fabric_t *fabric, int32_t p) { return atomic_load(&fabric->peer[p].is_dead); }
+
+/* The lowest rank that has joined and lives. */
+static int32_t leader_of(const ucx_fabric_t *fabric)
+{
+    int32_t p = 0;
+    while (p < fabric->base.rank && (!has_joined(fabric, p) || is_dead(fabric, p)))
+        p++;
+    return p;
+}
+
+static int all_there(const ucx_fabric_t *fabric)
+{
+    for (int32_t p = 0; p < fabric->base.ranks; p++)
+        if (!has_joined(fabric, p) && !is_dead(fabric, p))
+            return 0;
+    return 1;
+}
+
+/* This rank decides: who has joined and lives is in. */
+static void decide(ucx_fabric_t *fabric, uint8_t *member)
+{
+    const ucx_layout_t *l = &fabric->layout;
+    for (int32_t p = 0; p < fabric->base.ranks; p++)
+        member[p] = (uint8_t)(has_joined(fabric, p) && !is_dead(fabric, p));
+    for (int32_t p = 0; p < fabric->base.ranks; p++)
+        if (member[p] && p != fabric->base.rank)
+            (void)epx_ucx_put(fabric, &fabric->control, p, l->member, member, (size_t)fabric->base.ranks);
+    epx_ucx_fence(fabric);
+    for (int32_t p = 0; p < fabric->base.ranks; p++)
+        if (member[p] || !is_dead(fabric, p)) /* those left out learn that it is over */
+            epx_ucx_set(fabric, p, l->decided, (uint64_t)fabric->base.rank + 1);
+}
+
+static uint64_t decision(ucx_fabric_t *fabric)
+{
+    return atomic_load_explicit(epx_ucx_word(fabric, fabric->layout.decided), memory_order_acquire);
+}
+
+static void join(ucx_fabric_t *fabric)
+{
+    fabric->joined = 1;
+    for (int32_t p = 0; p < fabric->base.ranks; p++)
+        if (p != fabric->base.rank && !is_dead(fabric, p))
+            epx_ucx_set(fabric, p, at(fabric, fabric->layout.joined, fabric->base.rank), 1);
+}
+
+/* Waits until somebody has decided; decides where it is this rank's turn. */
+static void meet(ucx_fabric_t *fabric, int64_t timeout_ms, uint8_t *member)
+{
+    int64_t begin_ns = epx_clock_ns(), deadline_ns = begin_ns + timeout_ms * 1000000;
+    for (;;) {
+        uint32_t bell = epx_bell_count(epx_ucx_bell(fabric));
+        int64_t now_ns = epx_clock_ns();
+        int32_t leader = leader_of(fabric), me = fabric->base.rank;
+        if (decision(fabric) != 0)
+            break;
+        /* A leader that does not decide in time is passed over: after its grace this rank stands alone. */
+        if ((leader == me && (all_there(fabric) || now_ns >= deadline_ns)) ||
+            now_ns >= deadline_ns + (int64_t)GRACE_MS * 1000000 * (me + 1)) {
+            decide(fabric, member);
+            return;
+        }
+        if (fabric->far_count > 0)
+            epx_ucx_help();
+        epx_bell_sleep_shared(epx_ucx_bell(fabric), bell, now_ns + (int64_t)SLICE_MS * 1000000);
+    }
+    epx_ucx_saw(fabric, (int32_t)decision(fabric) - 1);
+    memcpy(member, (const uint8_t *)fabric->control.base + fabric->layout.member, (size_t)fabric->base.ranks);
+}
+
+static int survivors_gather(void *context, const void *send, void *receive, size_t bytes)
+{
+    return epx_ucx_gather(context, UCX_SURVIVORS_CHANNEL, send, receive, bytes, GATHER_MS) == EPX_OK ? 0 : -1;
+}
+
+epx_status_t epx_ucx_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8_t *alive_p,
+                               epx_bootstrap_t *bootstrap_p)
+{
+    ucx_fabric_t *fabric = (ucx_fabric_t *)base;
+    memset(alive_p, 0, (size_t)base->ranks);
+    if (decision(fabric) == 0) {
+        join(fabric);
+        meet(fabric, timeout_ms, alive_p);
+    }
+    if (!alive_p[base->rank])
+        return epx_fail(EPX_ERR_PEER, "%s: rank %d came too late to recover: the others went on without it",
+                        fabric->name, base->rank);
+    fabric->alive_count = 0;
+    for (int32_t r = 0; r < base->ranks; r++) {
+        if (!alive_p[r])
+            continue;
+        if (r == base->rank)
+            fabric->alive_rank = fabric->alive_count;
+        fabric->alive[fabric->alive_count++] = r;
+    }
+    *bootstrap_p = (epx_bootstrap_t){.size_of_struct = sizeof(epx_bootstrap_t),
+                                     .context = fabric,
+                                     .rank = fabric->alive_rank,
+                                     .size = fabric->alive_count,
+                                     .allgather = survivors_gather};
+    return EPX_OK;
+}
