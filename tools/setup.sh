@@ -27,6 +27,7 @@ make              program make                   build demo check ci
 libc6-dev         header  stdio.h                build demo check ci
 libopenblas-dev   header  cblas.h                demo check ci
 libcriterion-dev  header  criterion/criterion.h  check ci
+libhwloc-dev      header  hwloc.h                check ci
 pkg-config        program pkg-config             check ci
 clang-format      program clang-format           lint ci
 python3           program python3                lint ci

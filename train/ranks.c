@@ -1,4 +1,6 @@
 /* Ranks as threads of this process, or this process as one rank. SPDX-License-Identifier: Apache-2.0 */
+#include <epx/topology.h>
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +23,9 @@ typedef struct rank {
 static void *run_rank(void *argument)
 {
     rank_t *rank = argument;
-    rank->code = rank->run(rank->comm, rank->number, rank->context);
+    rank->code = epx_train_status(epx_pin_rank(rank->comm, NULL));
+    if (rank->code == EPX_TRAIN_OK)
+        rank->code = rank->run(rank->comm, rank->number, rank->context);
     if (rank->code != EPX_TRAIN_OK) {
         rank->followed = epx_train_followed();
         strncpy(rank->error, epx_train_error(), sizeof rank->error - 1);

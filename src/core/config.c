@@ -36,6 +36,7 @@ static const char *const overflow_choices[] = {"drop", "spill", "extra_wave", NU
 static const char *const wire_choices[] = {"auto", "assignment", "rank", NULL};
 static const char *const batch_choices[] = {"expanded", "indexed", NULL};
 static const char *const check_choices[] = {"off", "canary", "full", NULL};
+static const char *const pin_choices[] = {"auto", "off", NULL};
 static const char *const log_choices[] = {"error", "warn", "info", "debug", "trace", NULL};
 static const char *const fabric_names[] = {"auto", "local", "ucx", "nccl", NULL};
 static const char *const device_names[] = {"auto", "host", "cuda", NULL};
@@ -85,6 +86,8 @@ static const epx_config_row_t rows[] = {
      NULL, NOWHERE, TO(fault), EPX_CONFIG_TEXT_BYTES, 0},
     {"CHECK", ROW_CHOICE, "off", "off, canary, full", "poison and verify buffers", check_choices, FROM(check),
      TO(check), 4, 0},
+    {"PIN", ROW_CHOICE, "auto", "auto, off", "whether epx_pin_rank binds ranks to cores near their device",
+     pin_choices, NOWHERE, NOWHERE, 4, 0},
     {"LOG", ROW_CHOICE, "warn", "warn, error, info, debug, trace", "log level", log_choices, NOWHERE,
      TO(log_level), 4, 0},
 };
@@ -397,6 +400,21 @@ epx_status_t epx_config_record(const epx_group_config_t *config, epx_settings_t 
         epx_status_t status = resolve_row(&rows[i], config, NULL, &setting, &texts, settings_p);
         if (status != EPX_OK)
             return epx_fail(status, "%s", texts.problem);
+    }
+    return EPX_OK;
+}
+
+epx_status_t epx_config_pin(int32_t *wanted_p)
+{
+    epx_config_texts_t texts;
+    epx_setting_t setting;
+    for (int32_t i = 0; i < ROWS; i++) {
+        if (strcmp(rows[i].name, "PIN") != 0)
+            continue;
+        epx_status_t status = resolve_row(&rows[i], NULL, NULL, &setting, &texts, NULL);
+        if (status != EPX_OK)
+            return epx_fail(status, "%s", texts.problem);
+        *wanted_p = strcmp(setting.value, "off") != 0;
     }
     return EPX_OK;
 }

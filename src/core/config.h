@@ -56,6 +56,9 @@ epx_status_t epx_config_record(const epx_group_config_t *config, epx_settings_t 
 /* Whether EPX_RECORD names a folder. */
 int epx_config_record_is_asked(void);
 
+/* EPX_PIN, which is not a setting of a group: 1, ranks are bound to cores. */
+epx_status_t epx_config_pin(int32_t *wanted_p);
+
 /* Calls fn(context, variable, nearest known name) for every EPX_ variable that the table does not know. Names
  * of plug-ins may be prefixes too: `transport` is one more known prefix (may be NULL). */
 typedef void (*epx_unknown_fn)(void *context, const char *variable, const char *nearest);

@@ -82,4 +82,23 @@ run epx-info -a && expect_code 0 && expect_out '^openblas +(yes|no)'
 "$bin/epx-info" > /dev/full 2> "$err"; code=$? last='epx-info > /dev/full'
 expect_code 1
 expect_err 'cannot write the output'
+# -T: a machine, drawn, and a plan; the plans themselves are tested in tests/unit/topology_plans.c.
+run epx-info -T && expect_code 0
+if "$bin/epx-info" -b | grep -Eq '^hwloc +yes'; then
+    expect_out '^topology of this machine: [1-9]' && expect_out '^ +rank +node +cores'
+    run epx-info --topology-file tests/unit/machines/dgx-h100.xml && expect_code 0
+    expect_out '^ +GPU 3 +0000:61:00.0' && expect_out '^ +NIC 11 +0000:dc:00.0 +mlx5_11 +ibp220s0 +up$'
+    expect_out '^ +7 +1 +14 +98-111,210-223 +7 +mlx5_11 +switch$'
+    run epx-info --topology-file tests/unit/machines/gb200-tray.xml --host-ranks 2 --json && expect_json && expect_code 0
+    json '[n["cores"] for n in d["topology"]["nodes"]] == [72, 72, 0, 0, 0, 0] and len(d["topology"]["gpus"]) == 4'
+    json '[p["processors"] for p in d["topology"]["plan"]] == ["0-35", "36-71"]'
+    json 'd["topology"]["near"][2] == ["machine"] * 3 + ["node"] * 3'
+    run epx-info --topology-file README.md; expect_code 2
+    expect_err 'README.md'
+else
+    expect_out '^topology: nothing is known: .*hwloc'
+fi
+EPX_PIN=no run epx-info -c; expect_code 1
+expect_out '^EPX_PIN +no +environment +!! '
+
 finish

@@ -1,6 +1,8 @@
 /* Threads as ranks. SPDX-License-Identifier: Apache-2.0 */
 #include "tools/common/ranks.h"
 
+#include <epx/topology.h>
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -46,7 +48,10 @@ int epx_rank_check(epx_rank_t *self, epx_status_t status, const char *what)
 static void *play(void *argument)
 {
     player_t *player = argument;
-    int code = player->fn(&player->self);
+    int code =
+        epx_rank_check(&player->self, epx_pin_rank(player->self.comm, NULL), "finding this rank's cores");
+    if (code == EPX_EXIT_OK)
+        code = player->fn(&player->self);
     if (code != EPX_EXIT_OK)
         epx_rank_fail(&player->self, code, "rank %d ended with code %d", player->self.rank, code);
     return NULL;

@@ -16,7 +16,9 @@ typedef struct epx_info {
     epx_json_t *json;       /* NULL: text */
     epx_group_info_t would; /* what opening would give, when `usable` */
     int32_t usable;
-    char failure[1024]; /* else the library's reason */
+    char failure[1024];        /* else the library's reason */
+    const char *topology_file; /* NULL: this machine */
+    int32_t host_ranks;        /* ranks on it; 0: one for each GPU, or else for each node */
 } epx_info_t;
 
 /* Each returns an exit code and, with JSON, adds one member to the open object. */
@@ -27,5 +29,6 @@ int epx_info_fabrics(const epx_info_t *info);    /* -f */
 int epx_info_devices(const epx_info_t *info);    /* -d */
 int epx_info_memory(const epx_info_t *info);     /* -m */
 int epx_info_build(const epx_info_t *info);      /* -b */
+int epx_info_topology(const epx_info_t *info);   /* -T */
 
 #endif

@@ -11,10 +11,11 @@ static const char *const row_types[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const backwards[] = {"none", "kept", "recompute", NULL};
 
 typedef struct request {
-    int32_t json, settings, transports, fabrics, devices, memory, build, all;
+    int32_t json, settings, transports, fabrics, devices, memory, build, topology, all;
     int64_t ranks, experts, top_k, tokens, width, lanes, depth, virtual_ranks, aux_bytes, row_align;
     int32_t row_type, backward, origin, batch_in_caller;
-    const char *transport, *fabric, *device;
+    const char *transport, *fabric, *device, *topology_file;
+    int64_t host_ranks;
 } request_t;
 
 static const char notes[] =
@@ -41,6 +42,12 @@ static int parse(request_t *r, int argc, char **argv)
                         &r->devices),
         epx_option_flag('m', "memory", "bytes of a group, by item and transport", &r->memory),
         epx_option_flag('b', "build", "optional parts of this build, and why one is missing", &r->build),
+        epx_option_flag('T', "topology", "cores, GPUs and NICs of this machine, and where ranks would sit",
+                        &r->topology),
+        epx_option_text(0, "topology-file", "XML", "-T of a machine that lstopo saved, instead of this one",
+                        &r->topology_file),
+        epx_option_int(0, "host-ranks", "-T: ranks on the machine; 0: one per GPU, or else per node",
+                       &r->host_ranks, 0, 65536),
         epx_option_flag('a', "all", "all of these", &r->all),
         epx_option_flag(0, "json", "print JSON", &r->json),
         epx_option_section("the shape that is asked about"),
@@ -102,9 +109,13 @@ static int show_parts(const request_t *r, const epx_info_t *info)
         int32_t wanted;
         int (*show)(const epx_info_t *info);
     } parts[] = {
-        {r->settings, epx_info_settings}, {r->transports, epx_info_transports},
-        {r->fabrics, epx_info_fabrics},   {r->devices, epx_info_devices},
-        {r->memory, epx_info_memory},     {r->build, epx_info_build},
+        {r->settings, epx_info_settings},
+        {r->transports, epx_info_transports},
+        {r->fabrics, epx_info_fabrics},
+        {r->devices, epx_info_devices},
+        {r->memory, epx_info_memory},
+        {r->build, epx_info_build},
+        {r->topology || r->topology_file != NULL, epx_info_topology},
     };
     int worst = epx_info_use(info);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -144,6 +155,8 @@ int main(int argc, char **argv)
         return rc;
     epx_json_t json = epx_json_begin(stdout, 2);
     epx_info_t info = {.config = config_of(&r), .json = r.json ? &json : NULL, .would = EPX_GROUP_INFO_INIT};
+    info.topology_file = r.topology_file;
+    info.host_ranks = (int32_t)r.host_ranks;
     info.usable = epx_group_preview(&info.config, &info.would) == EPX_OK;
     snprintf(info.failure, sizeof info.failure, "%s", info.usable ? "" : epx_last_error());
     if (r.json)

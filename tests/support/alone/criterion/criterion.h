@@ -114,6 +114,18 @@ void alone_skip(const char *format, ...) __attribute__((format(printf, 1, 2), no
     alone_say(1, memcmp(A, B, Bytes) == 0, #A " equals " #B, __VA_ARGS__)
 #define cr_assert_float_eq(A, B, Off, ...) \
     alone_say(1, fabs((double)((A) - (B))) <= (double)(Off), #A " is near " #B, __VA_ARGS__)
+#define cr_expect_eq(A, B, ...) alone_say(0, (A) == (B), #A " == " #B, __VA_ARGS__)
+#define cr_expect_neq(A, B, ...) alone_say(0, (A) != (B), #A " != " #B, __VA_ARGS__)
+#define cr_expect_lt(A, B, ...) alone_say(0, (A) < (B), #A " < " #B, __VA_ARGS__)
+#define cr_expect_gt(A, B, ...) alone_say(0, (A) > (B), #A " > " #B, __VA_ARGS__)
+#define cr_expect_geq(A, B, ...) alone_say(0, (A) >= (B), #A " >= " #B, __VA_ARGS__)
+#define cr_expect_null(A, ...) alone_say(0, (A) == NULL, #A " == NULL", __VA_ARGS__)
+#define cr_expect_str_eq(A, B, ...) alone_say(0, strcmp(A, B) == 0, #A " equals " #B, __VA_ARGS__)
+#define cr_expect_arr_eq(A, B, Bytes, ...) \
+    alone_say(0, memcmp(A, B, Bytes) == 0, #A " equals " #B, __VA_ARGS__)
+#define cr_expect_float_eq(A, B, Off, ...) \
+    alone_say(0, fabs((double)((A) - (B))) <= (double)(Off), #A " is near " #B, __VA_ARGS__)
+#define cr_log_info(...) ((void)(fprintf(stderr, __VA_ARGS__), fputc('\n', stderr)))
 #define cr_skip_test(...) alone_skip(__VA_ARGS__)
 
 #endif
