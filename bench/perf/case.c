@@ -232,6 +232,8 @@ static int measure(epx_perf_player_t *player)
         rc = epx_perf_meet(player);
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_timed_passes(player);
+    if (rc == EPX_EXIT_OK && !s->latency)
+        rc = epx_perf_measure_link(player);
     if (rc == EPX_EXIT_OK && s->beside)
         rc = epx_perf_run_beside(player);
     if (rc == EPX_EXIT_OK && s->check)

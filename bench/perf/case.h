@@ -64,6 +64,12 @@ typedef struct epx_perf_beside {
     char why_not[160];
 } epx_perf_beside_t;
 
+/* What the link does on its own of as many bytes as the busiest rank sends to others in one dispatch pass. */
+typedef struct epx_perf_link {
+    int64_t bytes;                           /* 0: not measured */
+    double stores_s, engine_s, all_to_all_s; /* 0: left out */
+} epx_perf_link_t;
+
 typedef struct epx_perf_case {
     const epx_perf_settings_t *settings;
     int32_t sm_budget;     /* 0: all */
@@ -89,6 +95,7 @@ typedef struct epx_perf_case {
     epx_event_t start; /* of rank 0: times are counted from it */
     int32_t units;     /* multiprocessors */
     epx_perf_beside_t beside;
+    epx_perf_link_t link;
     _Alignas(64) atomic_llong arrived;
 } epx_perf_case_t;
 
@@ -122,6 +129,9 @@ int epx_perf_timed_passes(epx_perf_player_t *player);
 
 /* beside.c: passes beside a large matrix product; fills shared->beside. */
 int epx_perf_run_beside(epx_perf_player_t *player);
+
+/* link.c: where ranks have a GPU each; fills shared->link. */
+int epx_perf_measure_link(epx_perf_player_t *player);
 
 /* timing.c: one call of the library for a wave, in the order of the stream. */
 int epx_perf_call(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave);

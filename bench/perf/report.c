@@ -246,6 +246,29 @@ static double percent(int64_t part, int64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
+/* Each floor, and the share of it that the dispatch reached, all waves together. */
+static void print_link(const epx_perf_case_t *shared)
+{
+    const epx_perf_link_t *link = &shared->link;
+    const struct {
+        const char *name;
+        double seconds;
+    } ways[] = {{"peer stores", link->stores_s},
+                {"copy engine", link->engine_s},
+                {"NCCL all-to-all", link->all_to_all_s}};
+    char text[2][32];
+    if (link->bytes == 0)
+        return;
+    double dispatch = spread_of_op(shared, EPX_PERF_DISPATCH).median;
+    printf("  the link, %s from each rank:", epx_text_of_bytes(text[0], sizeof text[0], (double)link->bytes));
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (ways[i].seconds > 0)
+            printf("%s %s in %s (%.0f GB/s; dispatch %.2f)", i > 0 ? "," : "", ways[i].name,
+                   seconds(text[1], ways[i].seconds), per_second((double)link->bytes, ways[i].seconds),
+                   dispatch > 0 ? ways[i].seconds / dispatch : 0);
+    printf("%s\n", link->all_to_all_s > 0 ? "" : ", NCCL all-to-all left out: it failed or is not there");
+}
+
 static double percent_more(double with, double alone) { return alone > 0 ? 100 * (with / alone - 1) : 0; }
 
 static void print_beside(const epx_perf_case_t *shared)
@@ -286,6 +309,7 @@ static void print_case(const epx_perf_case_t *shared, const counts_t *counts)
         print_latency(shared);
     else
         print_throughput(shared, counts);
+    print_link(shared);
     print_beside(shared);
     putchar('\n');
     fflush(stdout);
@@ -332,6 +356,19 @@ static void json_op(epx_json_t *json, const epx_perf_case_t *shared, const count
     epx_json_close(json);
 }
 
+static void json_link(epx_json_t *json, const epx_perf_case_t *shared)
+{
+    const epx_perf_link_t *link = &shared->link;
+    if (link->bytes == 0)
+        return;
+    epx_json_object(json, "link");
+    epx_json_int(json, "bytes", link->bytes);
+    epx_json_real(json, "peer_stores_s", link->stores_s);
+    epx_json_real(json, "copy_engine_s", link->engine_s);
+    epx_json_real(json, "nccl_all_to_all_s", link->all_to_all_s);
+    epx_json_close(json);
+}
+
 static void json_beside(epx_json_t *json, const epx_perf_case_t *shared)
 {
     const epx_perf_beside_t *b = &shared->beside;
@@ -372,6 +409,7 @@ static void json_case(epx_json_t *json, const epx_perf_case_t *shared, const cou
         if (is_shown(shared, op))
             json_op(json, shared, counts, op);
     epx_json_close(json);
+    json_link(json, shared);
     json_beside(json, shared);
     epx_json_close(json);
 }

@@ -1,6 +1,7 @@
 /* epx-perf on a device whose memory the host must not touch: a simulated one, which faults where it does.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "bench/perf/case.h"
 #include "bench/perf/report.h"
 #include "device/registry.h"
+#include "fabric/nccl/api.h"
 #include "support/guarded.h"
 #include "support/world.h"
 #include "tools/common/program.h"
@@ -88,5 +90,25 @@ Test(perf_device, latency_and_budgets)
     expect_in(text, "\"p99\"");
     expect_in(text, "\"sm_budget\": 4");
     expect_in(text, "\"sm_budget\": 0");
+    free(text);
+}
+
+/* Ranks with a GPU each, over a library that stands in for NCCL: what the link does alone is beside. */
+Test(perf_device, ranks_with_a_gpu_each)
+{
+    char path[512];
+    const char *build = getenv("TEST_BUILD");
+    snprintf(path, sizeof(path), "%s/tests/plugins/nccl.so", build != NULL ? build : "build");
+    void *stub = dlopen(path, RTLD_NOW), *place = stub != NULL ? dlsym(stub, "stub_allocate") : NULL;
+    cr_assert(place != NULL, "%s: %s", path, dlerror());
+    memcpy(place, &guarded_device.allocate, sizeof(guarded_device.allocate));
+    epx_nccl_stand_in(path);
+    guarded_apart = 1;
+    char *text =
+        report_of((const char *[]){"--fabric", "nccl", "--transport", "ragged", "--ranks", "3", NULL});
+    expect_in(text, "\"fabric\": \"nccl\"");
+    expect_in(text, "\"peer_stores_s\"");
+    expect_in(text, "\"copy_engine_s\"");
+    expect_in(text, "\"nccl_all_to_all_s\"");
     free(text);
 }
