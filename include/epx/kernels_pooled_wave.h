@@ -107,7 +107,7 @@ typedef struct epx_k_pooled_pack {
 
 /*
  * Gate 2 of all virtual destinations of this rank, and the layout of the batch. A header with a negative
- * status says that its sender's route failed: the plan is dead here too (EPX_ERR_PEER, unless it is already),
+ * status says that its sender's route failed: the plan is dead here too (EPX_ERR_PEER). In a dead plan
  * every slot counts as empty, nothing is added to the totals.
  */
 typedef struct epx_k_pooled_gate2 {

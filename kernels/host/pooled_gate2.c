@@ -140,7 +140,7 @@ epx_status_t epx_host_pooled_gate2(const epx_k_pooled_gate2_t *args, epx_stream_
         limit = epx_pooled_receiver_limit(&rule, sum_valid(args));
 
     args->bad[0] = args->bad[1] = -1;
-    int32_t source = failed_source(args);
+    int32_t source = args->verdict.head->valid < 0 ? me : failed_source(args);
     if (source >= 0) {
         die(args, source, local_experts);
         return EPX_OK;

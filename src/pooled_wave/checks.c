@@ -65,7 +65,7 @@ epx_status_t epx_pooled_check_headers(const epx_pooled_wave_t *w)
     return env->services->fail(EPX_ERR_CORRUPT,
                                "%s: the header from rank %" PRId64 " never arrived (its stamp is %" PRIx64
                                ", expected %x): " LEFT_BY_EXCHANGE,
-                               begin, bad[0], (uint64_t)bad[1], epx_pooled_stamp(w->epoch));
+                               begin, bad[0], (uint64_t)bad[1], epx_pooled_stamp(w));
 }
 
 /* The sentence for row g of a batch, of local expert e. */

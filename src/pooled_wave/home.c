@@ -11,7 +11,10 @@ static epx_status_t push_block(const epx_pooled_wave_t *w, const void *src, int6
                          .runs = epx_pooled_static(w->pooled, w->pooled->map.block_runs),
                          .run_count = env->shape->ranks,
                          .rank = env->shape->rank,
-                         .columns = env->shape->columns};
+                         .columns = env->shape->columns,
+                         /* The home area of others is this rank's to write only if they have been heard of in
+                          * this pass, which in a dead plan they may not have been. */
+                         .gate = epx_resident_gate(w->plan)};
     epx_pooled_add_part(&args, (epx_part_t){.kind = EPX_PART_COPY,
                                             .src = src,
                                             .src_stride = src_stride,

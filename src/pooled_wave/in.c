@@ -8,7 +8,7 @@ epx_status_t epx_pooled_receive(const epx_pooled_wave_t *w, int count)
     int32_t lane = w->plan->lane->index;
     epx_k_pooled_gate2_t args = {.layout = &w->pooled->layout,
                                  .headers = epx_pooled_incoming(w, map->side[w->side].header),
-                                 .stamp = epx_pooled_stamp(w->epoch),
+                                 .stamp = epx_pooled_stamp(w),
                                  .tag = epx_pooled_lane(w->pooled, lane, map->tags),
                                  .pointer = epx_pooled_lane(w->pooled, lane, map->pointers),
                                  .to = epx_pooled_side(w, map->to),

@@ -128,8 +128,13 @@ uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *pl
 
 /* ---- moves.c, out.c, in.c, home.c: what the four moves share ---- */
 
-/* What headers and notes of a move carry, so that those of another are seen. */
-static inline uint32_t epx_pooled_stamp(uint64_t epoch) { return (uint32_t)(epoch ^ epoch >> 32); }
+/* What headers and notes of a move carry, so that those of another are seen. Where epochs are resident the
+ * host's differ from rank to rank, and only the call's place in the pass is said. */
+static inline uint32_t epx_pooled_stamp(const epx_pooled_wave_t *w)
+{
+    const epx_lane_t *lane = w->plan->lane;
+    return (uint32_t)(lane->words != NULL ? w->epoch - lane->base : w->epoch ^ w->epoch >> 32);
+}
 
 /* A wave's view without its places. */
 epx_pooled_wave_t epx_pooled_view(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move,

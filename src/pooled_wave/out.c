@@ -25,7 +25,7 @@ static epx_status_t pack(const epx_pooled_wave_t *w)
                                 .list = epx_pooled_lane(w->pooled, lane, map->list),
                                 .valid = epx_pooled_plan(w->plan, map->plan_valid),
                                 .status = &epx_plan_head(w->plan)->valid,
-                                .stamp = epx_pooled_stamp(w->epoch),
+                                .stamp = epx_pooled_stamp(w),
                                 .headers = epx_pooled_lane(w->pooled, lane, map->headers)};
     return env->kernels->pooled_pack(&args, w->stream);
 }

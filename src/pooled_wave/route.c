@@ -20,13 +20,24 @@ typedef struct route {
     epx_stream_t stream;
 } route_t;
 
+/* Of one rank's counts, extra_wave. */
+static size_t counts_bytes(const epx_shape_t *shape)
+{
+    return (size_t)shape->splits * (size_t)shape->experts * sizeof(int32_t);
+}
+
 /* Tells the peers, and waits for nobody. Returns the status that made the route fail, with the text that it
  * has. */
 static epx_status_t fail_route(const route_t *route, epx_status_t status)
 {
     epx_transport_t *transport = &route->pooled->transport;
     if (route->exchanges) {
-        epx_route_exchange(transport, route->plan, NULL, NULL, 0, route->stream);
+        /* Where errors come late the exchange needs a place for what comes. */
+        const epx_pooled_map_t *map = &route->pooled->map;
+        int counts = epx_errors_come_late(transport) && route->pooled->dims.extra_wave;
+        epx_route_exchange(transport, route->plan, NULL,
+                           counts ? epx_pooled_plan(route->plan, map->plan_counts) : NULL,
+                           counts ? counts_bytes(transport->env.shape) : 0, route->stream);
         return status;
     }
     epx_route_post_failure(transport, route->plan, route->stream);
@@ -80,6 +91,22 @@ static epx_status_t gate(const route_t *route)
                             : status;
 }
 
+/* Where errors come late the counts of a rank whose route has failed are negative. */
+static epx_status_t look_for_bad_counts(const route_t *route, const int32_t *counts)
+{
+    epx_transport_t *transport = &route->pooled->transport;
+    const epx_shape_t *shape = transport->env.shape;
+    epx_status_t status = EPX_OK;
+    for (int32_t r = 0; r < shape->ranks && status == EPX_OK; r++) {
+        int32_t first = 0;
+        status = epx_fetch(transport, &first, counts + (int64_t)r * shape->splits * shape->experts,
+                           sizeof(first), route->stream);
+        if (status == EPX_OK && first < 0)
+            status = epx_route_peer_failed(transport, route->plan, r);
+    }
+    return status;
+}
+
 /* extra_wave: everybody's counts, and how many waves follow from them. */
 static epx_status_t exchange_counts(const route_t *route)
 {
@@ -87,10 +114,12 @@ static epx_status_t exchange_counts(const route_t *route)
     const epx_pooled_map_t *map = &route->pooled->map;
     const epx_shape_t *shape = transport->env.shape;
     int32_t *counts = epx_pooled_plan(route->plan, map->plan_counts);
-    size_t bytes = (size_t)shape->splits * (size_t)shape->experts * sizeof(*counts);
+    size_t bytes = counts_bytes(shape);
     epx_status_t status =
         epx_route_exchange(transport, route->plan, epx_pooled_lane(route->pooled, route->lane, map->counts),
                            counts, bytes, route->stream);
+    if (status == EPX_OK && epx_errors_come_late(transport))
+        status = look_for_bad_counts(route, counts);
     if (status != EPX_OK)
         return status;
     epx_k_pooled_extra_t args = {.layout = &route->pooled->layout,

@@ -108,8 +108,7 @@ epx_status_t epx_lane_step(epx_transport_t *transport, const epx_plan_base_t *pl
     return transport->env.kernels->lane(&args, stream);
 }
 
-/* D3. */
-static const int32_t *gate_of(const epx_plan_base_t *plan)
+const int32_t *epx_resident_gate(const epx_plan_base_t *plan)
 {
     return plan->lane->words != NULL ? &epx_plan_head(plan)->valid : NULL;
 }
@@ -172,6 +171,14 @@ static epx_status_t peer_route_error(const epx_transport_env_t *env, int32_t pee
         EPX_ERR_PEER,
         "%s: the route of rank %d failed (seen by rank %d in %s); mend it there and route again",
         env->group_name, peer, env->shape->rank, what);
+}
+
+epx_status_t epx_route_peer_failed(const epx_transport_t *transport, const epx_plan_base_t *plan,
+                                   int32_t peer)
+{
+    char what[64];
+    snprintf(what, sizeof(what), "route, lane %d", plan->lane->index);
+    return peer_route_error(&transport->env, peer, what);
 }
 
 epx_status_t epx_route_verdict(epx_transport_t *transport, const epx_plan_base_t *plan)
@@ -243,8 +250,10 @@ epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *pl
                            uint64_t epoch, int32_t peer, const epx_pieces_t *pieces, epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;
-    epx_post_t post = {
-        .channel = channel, .epoch = epx_lane_epoch(plan->lane, epoch), .peer = peer, .gate = gate_of(plan)};
+    epx_post_t post = {.channel = channel,
+                       .epoch = epx_lane_epoch(plan->lane, epoch),
+                       .peer = peer,
+                       .gate = epx_resident_gate(plan)};
     if (pieces != NULL)
         epx_pieces_into(pieces, &transport->env.segment, &post);
     return fabric->ops->post(fabric, &post, stream);
@@ -343,7 +352,7 @@ epx_status_t epx_late_error(epx_transport_t *transport)
 static epx_wait_t resident_request(const epx_plan_base_t *plan, const epx_move_wait_t *wait,
                                    epx_wait_t request)
 {
-    request.gate = gate_of(plan);
+    request.gate = epx_resident_gate(plan);
     if (wait->credit > 0)
         request.epoch = (epx_epoch_t){.base = &plan->lane->words->credit[wait->credit - 1]};
     if (wait->watch)

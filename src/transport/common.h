@@ -80,6 +80,8 @@ void epx_lane_begin(epx_lane_t *lane, uint64_t route);
  * A route is made by all ranks whatever became of the last one: an error of it that no call has returned is
  * told by epx_group_check, and logged when the plan is routed again.
  */
+/* What shuts in a dead plan (D3); NULL where epochs are the host's. */
+const int32_t *epx_resident_gate(const epx_plan_base_t *plan);
 epx_epoch_t epx_lane_epoch(const epx_lane_t *lane, uint64_t epoch);
 epx_status_t epx_lane_step(epx_transport_t *transport, const epx_plan_base_t *plan, epx_lane_step_t step,
                            epx_stream_t stream);
@@ -127,6 +129,10 @@ epx_status_t epx_route_post_failure(epx_transport_t *transport, const epx_plan_b
  * naming this rank's slip, PEER naming the rank. Never blocks.
  */
 epx_status_t epx_route_verdict(epx_transport_t *transport, const epx_plan_base_t *plan);
+
+/* EPX_ERR_PEER with the sentence that rank `peer`'s route failed. */
+epx_status_t epx_route_peer_failed(const epx_transport_t *transport, const epx_plan_base_t *plan,
+                                   int32_t peer);
 
 /* Whether what the device tells of the plan's route (report and what stands behind it) is there. */
 int epx_route_is_told(const epx_plan_base_t *plan);

@@ -141,12 +141,77 @@ static int counts_first(const stage_t *stage)
     return stage->problem->arm.kind != POOLED_WAVE || stage->problem->arm.overflow == EPX_OVERFLOW_EXTRA_WAVE;
 }
 
+/* Where errors come late: calls on a dead plan go through until this rank's device has told, and do nothing.
+ * `calls`: made at all; peers of a pooled_wave route learn of it by them. */
+static void late_calls(session_t *session, epx_plan_h plan, epx_status_t wanted, int names_culprit)
+{
+    rank_t *self = session->self;
+    const problem_t *p = session->p;
+    wave_buffers_t wave;
+    buffer_t out;
+    wave_new(&wave, session);
+    buffer_new(&out, (size_t)p->tokens_max * (size_t)p->width * 4, 4);
+    pass_t pass = {.session = session, .plan = plan, .into = 1};
+    epx_batch_t batch = wave_batch(&pass, &wave);
+    const unsigned char *x = p->x[self->rank];
+    self->at = "calls on a plan that dies";
+    epx_status_t status = epx_dispatch(plan, 0, x, &batch, rank_stream());
+    expect(self, status == EPX_OK || status == wanted, "epx_dispatch on a plan that dies gave %s",
+           epx_status_name(status));
+    if (status == EPX_OK) {
+        status = epx_combine(plan, 0, wave.y.data, out.data, rank_stream());
+        expect(self, status == EPX_OK || status == wanted, "epx_combine on a plan that dies gave %s",
+               epx_status_name(status));
+    }
+    drained();
+    for (int again = 0; again < 2; again++) {
+        expect_status(self, "epx_dispatch, when the device has told",
+                      epx_dispatch(plan, 0, x, &batch, rank_stream()), wanted);
+        if (names_culprit)
+            expect_text(self, "epx_dispatch on a dead plan", "rank 1", NULL);
+    }
+    buffer_free(&out, self, "out");
+    wave_free(&wave, self);
+}
+
+static void fail_late(session_t *session, epx_plan_h plan, const stage_t *stage)
+{
+    rank_t *self = session->self;
+    epx_status_t mine = stage->fault <= ID_SMALLEST ? EPX_ERR_ROUTING : EPX_ERR_ARG;
+    if (self->rank == CULPRIT) {
+        int later = found_later(stage);
+        epx_status_t status = spoilt_route(session, plan, stage);
+        expect_came(self, fault_names[stage->fault], status, later ? EPX_OK : mine);
+        if (!later)
+            check_text(self, stage);
+        if (stage->again_at_once)
+            return;
+        if (later) {
+            drained();
+            expect_status(self, "epx_group_check", epx_group_check(session->group), mine);
+            check_text(self, stage);
+        }
+        late_calls(session, plan, mine, 0);
+        return;
+    }
+    if (stage->again_at_once && self->rank == RANKS - 1)
+        sleep_ms(3);
+    expect_came(self, "epx_plan_route (the device finds out)", session_route(session, plan), EPX_OK);
+    if (stage->again_at_once && self->rank == RANKS - 1)
+        sleep_ms(3);
+    late_calls(session, plan, EPX_ERR_PEER, 1);
+}
+
 /* One failed route, seen from everywhere. */
 static void fail_once(session_t *session, epx_plan_h plan, const stage_t *stage)
 {
     rank_t *self = session->self;
     epx_status_t mine = stage->fault <= ID_SMALLEST ? EPX_ERR_ROUTING : EPX_ERR_ARG;
     int later = found_later(stage);
+    if (errors_come_late() && stage->problem->arm.overflow != EPX_OVERFLOW_EXTRA_WAVE) {
+        fail_late(session, plan, stage);
+        return;
+    }
     if (self->rank == CULPRIT) {
         expect_status(self, fault_names[stage->fault], spoilt_route(session, plan, stage),
                       later ? EPX_OK : mine);
@@ -213,6 +278,8 @@ static void run_stage(const arm_t *arm, fault_t fault, int on_spill_column, int 
     stage.problem->id_type = EPX_INT64;
     problem_inputs(stage.problem, UNIFORM, (int[]){9, 7, 9}, 5);
     stage.oracle = oracle_of(stage.problem);
+    if (errors_come_late())
+        world_may_warn(); /* of a route that fails and is made again before anybody has asked */
     world_note("%s: %s%s", arm->name, fault_names[fault], again_at_once ? ", routes again at once" : "");
     world_run(RANKS, fail_rank, &stage);
     oracle_free(stage.oracle);
@@ -250,7 +317,13 @@ static void two_fail_rank(rank_t *self)
         return;
     epx_plan_create(session.group, 0, NULL, &plan);
     for (int round = 0; round < 2; round++) {
-        if (self->rank > 0) {
+        if (errors_come_late() && found_later(stage)) {
+            int mine = self->rank > 0;
+            sleep_ms(mine ? 0 : 20); /* so that both failures are known there */
+            expect_came(self, "epx_plan_route",
+                        mine ? spoilt_route(&session, plan, stage) : session_route(&session, plan), EPX_OK);
+            late_calls(&session, plan, mine ? EPX_ERR_ROUTING : EPX_ERR_PEER, 1 - mine);
+        } else if (self->rank > 0) {
             expect_status(self, "id E", spoilt_route(&session, plan, stage),
                           found_later(stage) ? EPX_OK : EPX_ERR_ROUTING);
         } else {
@@ -360,8 +433,11 @@ static void long_wait_rank(rank_t *self)
         beside = i % 3 != 2 && counts_first(stage) && !later ? EPX_ERR_PEER : EPX_OK;
         expect_status(self, "one of many routes", mine, bad ? own : beside);
     }
-    if (!failures())
-        calls_on_dead(&session, dead, self->rank == CULPRIT ? EPX_ERR_ROUTING : EPX_ERR_PEER, 0);
+    epx_status_t wanted = self->rank == CULPRIT ? EPX_ERR_ROUTING : EPX_ERR_PEER;
+    if (!failures() && errors_come_late() && later)
+        late_calls(&session, dead, wanted, 0);
+    else if (!failures())
+        calls_on_dead(&session, dead, wanted, 0);
     pass_t pass = {.session = &session, .plan = good, .o = stage->oracle};
     if (!failures() && pass_forward(&pass))
         pass_backward(&pass);
@@ -378,6 +454,8 @@ ParameterizedTestParameters(failed_route, first_dispatch_long_after_the_route) {
 
 ParameterizedTest(int *arm, failed_route, first_dispatch_long_after_the_route)
 {
+    if (errors_come_late())
+        world_may_warn(); /* of routes that fail and are made again before anybody has asked */
     stage_t stage = {.problem = problem_new(&arms[*arm], RANKS, 7, 2, 5, 9), .fault = ID_E};
     stage.problem->id_type = EPX_INT64;
     stage.problem->timeout_ms = 5000;

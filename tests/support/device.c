@@ -99,6 +99,8 @@ void rank_device(int rank)
         must(test_device()->select(rank), "a GPU of the rank's own");
 }
 
+int errors_come_late(void) { return is_over_nccl(); }
+
 int ranks_most(void) { return is_over_nccl() ? test_device()->count() : 1 << 20; }
 
 /* ---- streams ------------------------------------------------------------------------------------------------ */

@@ -23,6 +23,8 @@ void only_on_host(const char *why);
 
 /* This thread plays rank `rank`: over fabric `nccl` it has a GPU of its own. */
 void rank_device(int rank);
+/* 1: what ends a wait on the device is told by a later call. */
+int errors_come_late(void);
 /* Most ranks that a test can have. */
 int ranks_most(void);
 

@@ -80,6 +80,7 @@ static epx_status_t read_ids(const epx_k_read_ids_t *args, epx_stream_t stream)
 static void run_push(void *payload)
 {
     epx_k_push_t *a = payload;
+    a->gate = at(a->gate);
     a->runs = at(a->runs);
     a->index = at(a->index);
     for (int32_t p = 0; p < a->parts; p++)
