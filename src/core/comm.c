@@ -258,6 +258,8 @@ static epx_status_t gather_by(epx_comm_h comm, const void *send, void *receive, 
 
 static epx_status_t gather(epx_comm_h comm, const void *send, void *receive, size_t bytes)
 {
+    if (comm->record.left_out)
+        return EPX_OK;
     epx_wait_result_t own = {.peer = -1};
     epx_wait_result_t *live = epx_comm_op_wait(&comm->record, &own);
     epx_status_t status = gather_by(comm, send, receive, bytes, live);
@@ -269,6 +271,7 @@ epx_status_t epx_comm_allgather(epx_comm_h comm, const void *send, void *receive
 {
     if (comm == NULL || ((send == NULL || receive == NULL) && bytes > 0))
         return epx_fail(EPX_ERR_ARG, "epx_comm_allgather: comm, send and receive must be there");
+    epx_comm_record_faults(&comm->record, comm->fabric);
     uint64_t op = epx_comm_op_enter(&comm->record, EPX_RECORD_ALLGATHER, (int64_t)bytes);
     return epx_comm_op_leave(&comm->record, op, gather(comm, send, receive, bytes));
 }
@@ -280,6 +283,7 @@ epx_status_t epx_comm_barrier(epx_comm_h comm)
     uint8_t byte = 0;
     /* A fabric gathers nothing at all; the caller's all-gather may not like that and gets a byte. */
     size_t bytes = comm->fabric == NULL && comm->circle == NULL ? 1 : 0;
+    epx_comm_record_faults(&comm->record, comm->fabric);
     uint64_t op = epx_comm_op_enter(&comm->record, EPX_RECORD_BARRIER, 0);
     return epx_comm_op_leave(&comm->record, op, gather(comm, &byte, comm->pieces, bytes));
 }

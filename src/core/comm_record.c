@@ -68,6 +68,7 @@ void epx_comm_record_part(epx_comm_record_t *whole, int32_t colour, const int32_
 void epx_comm_record_end(epx_comm_record_t *record)
 {
     epx_comm_recorder_t *shared = record->shared;
+    epx_fault_free(&record->fault);
     if (shared == NULL)
         return;
     epx_recorder_forget(shared->recorder, record->ending);
@@ -124,17 +125,51 @@ static int32_t group_of(epx_comm_record_t *record, epx_recorder_h recorder)
     return record->group_id;
 }
 
+void epx_comm_record_faults(epx_comm_record_t *record, epx_fabric_t *fabric)
+{
+    char text[EPX_CONFIG_TEXT_BYTES], before[512];
+    if (record->fault_asked)
+        return;
+    record->fault_asked = 1;
+    if (!epx_config_fault(text, sizeof(text)))
+        return;
+    /* A specification that cannot be is an error of the group that opens. */
+    snprintf(before, sizeof(before), "%.511s", epx_last_error());
+    if (epx_fault_new(text, record->members == NULL ? "world" : "comm", record->rank, &record->fault) ==
+        EPX_OK)
+        epx_fault_watch(record->fault, fabric);
+    epx_fail(EPX_OK, "%s", before);
+}
+
+/* EPX_FAULT, before the collective has left a trace. */
+static void disturb(epx_comm_record_t *record, epx_record_kind_t kind)
+{
+    epx_fault_call_t call = {.op = EPX_FAULT_OP_ALLREDUCE + (int32_t)kind - EPX_RECORD_ALLREDUCE,
+                             .wave = EPX_FAULT_ANY,
+                             .seq = record->sequence};
+    epx_fault_call(record->fault, &call);
+    epx_fault_hits_t hits = epx_fault_at(record->fault, EPX_FAULT_ENQUEUE, EPX_FAULT_ANY);
+    record->left_out = epx_fault_hit(&hits, EPX_FAULT_SKIP);
+}
+
 uint64_t epx_comm_op_enter(epx_comm_record_t *record, epx_record_kind_t kind, int64_t bytes)
 {
-    if (record->depth++ > 0 || record->shared == NULL)
+    if (record->depth++ > 0)
         return 0;
     record->sequence++;
-    epx_recorder_h recorder = epx_comm_record_get(record);
-    if (recorder == NULL)
-        return 0;
-    epx_recorder_call_t call = {
-        .group_id = group_of(record, recorder), .sequence = record->sequence, .kind = kind, .bytes = bytes};
-    uint64_t op = epx_recorder_enqueue(recorder, &call);
+    if (record->fault != NULL && kind <= EPX_RECORD_BARRIER)
+        disturb(record, kind);
+    epx_recorder_h recorder = record->shared != NULL ? epx_comm_record_get(record) : NULL;
+    uint64_t op = 0;
+    if (recorder != NULL && !record->left_out) {
+        epx_recorder_call_t call = {.group_id = group_of(record, recorder),
+                                    .sequence = record->sequence,
+                                    .kind = kind,
+                                    .bytes = bytes};
+        op = epx_recorder_enqueue(recorder, &call);
+    }
+    if (record->fault != NULL && !record->left_out && kind <= EPX_RECORD_BARRIER)
+        epx_fault_at(record->fault, EPX_FAULT_BEGIN, EPX_FAULT_ANY);
     epx_recorder_begin(recorder, op);
     return op;
 }
@@ -156,7 +191,11 @@ void epx_comm_op_came(epx_comm_record_t *record, epx_status_t status)
 
 epx_status_t epx_comm_op_leave(epx_comm_record_t *record, uint64_t op, epx_status_t status)
 {
-    record->depth--;
+    if (--record->depth == 0) {
+        if (record->fault != NULL && status == EPX_OK && !record->left_out)
+            epx_fault_at(record->fault, EPX_FAULT_END, EPX_FAULT_ANY);
+        record->left_out = 0;
+    }
     if (op != 0)
         epx_recorder_end(record->shared->recorder, op, status);
     return status;

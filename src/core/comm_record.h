@@ -9,6 +9,7 @@
 
 #include <epx/comm.h>
 
+#include "fabric/fault/fault.h"
 #include "record/recorder.h"
 
 typedef struct epx_comm_recorder epx_comm_recorder_t;
@@ -25,6 +26,9 @@ typedef struct epx_comm_record {
     epx_recorder_end_fn end; /* how its waits are ended from outside */
     void *comm;
     int32_t ending;
+    epx_fault_t *fault; /* NULL: nothing is disturbed, or nobody has asked yet */
+    int32_t fault_asked;
+    int32_t left_out; /* 1: EPX_FAULT leaves the collective that has been entered out */
 } epx_comm_record_t;
 
 enum { EPX_COMM_JOB_BYTES = 48 };
@@ -48,7 +52,11 @@ void epx_comm_record_end(epx_comm_record_t *record);
 /* The recorder, opened now if it has not been; NULL: none. */
 epx_recorder_h epx_comm_record_get(epx_comm_record_t *record);
 
-/* Brackets around a collective. Returns status. */
+/* What EPX_FAULT disturbs of this comm; fabric: of ranks that are threads, else NULL. */
+void epx_comm_record_faults(epx_comm_record_t *record, epx_fabric_t *fabric);
+
+/* Brackets around a collective, which is not to be made where `left_out` is 1 behind enter. Returns status.
+ */
 uint64_t epx_comm_op_enter(epx_comm_record_t *record, epx_record_kind_t kind, int64_t bytes);
 /* Where the fabric's wait result goes meanwhile; own where nothing is recorded. */
 void *epx_comm_op_wait(epx_comm_record_t *record, void *own);

@@ -81,7 +81,9 @@ epx_status_t epx_comm_allreduce(epx_comm_h comm, void *values, int64_t count, ep
                         count, (int)number, (int)reduce);
     if (comm->size == 1)
         return EPX_OK;
+    epx_comm_record_faults(&comm->record, comm->fabric);
     uint64_t op =
         epx_comm_op_enter(&comm->record, EPX_RECORD_ALLREDUCE, count * (int64_t)epx_number_bytes(number));
-    return epx_comm_op_leave(&comm->record, op, reduce_by(comm, values, count, number, reduce));
+    return epx_comm_op_leave(&comm->record, op,
+                             comm->record.left_out ? EPX_OK : reduce_by(comm, values, count, number, reduce));
 }

@@ -419,6 +419,15 @@ epx_status_t epx_config_pin(int32_t *wanted_p)
     return EPX_OK;
 }
 
+int epx_config_fault(char *text, size_t bytes)
+{
+    const char *given = getenv("EPX_FAULT");
+    if (given == NULL || given[0] == '\0' || strlen(given) >= bytes)
+        return 0;
+    snprintf(text, bytes, "%s", given);
+    return 1;
+}
+
 int epx_config_record_is_asked(void)
 {
     const char *text = getenv("EPX_RECORD");

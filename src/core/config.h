@@ -73,4 +73,7 @@ const char *epx_config_variable(const char *name);
 /* The candidate nearest to `word` (edit distance), NULL when none is close. */
 const char *epx_nearest(const char *word, const char *const *candidates, int32_t count);
 
+/* What EPX_FAULT says, into text; 0: nothing. */
+int epx_config_fault(char *text, size_t bytes);
+
 #endif

@@ -38,6 +38,9 @@ typedef struct epx_tally {
 /* Operations of a plan that are open at a time, per kind of call; a power of two. */
 enum { EPX_PLAN_OPS = 8 };
 
+/* The number of an operation that EPX_FAULT has left out. */
+#define EPX_OP_LEFT_OUT UINT64_MAX
+
 struct epx_plan {
     epx_plan_base_t base; /* first: transports see this */
     epx_group_t *group;   /* NULL: the group is closed or recovered */
@@ -48,7 +51,9 @@ struct epx_plan {
     int64_t passes; /* begun since the route */
     epx_pass_t pass;
     uint64_t op[EPX_RECORD_ROUTE][EPX_PLAN_OPS]; /* handles of the flight recorder, by kind and wave */
-    char dead_text[320];                         /* why the route failed, for calls on the dead plan */
+    uint64_t op_number[EPX_RECORD_ROUTE]
+                      [EPX_PLAN_OPS]; /* likewise: the n-th of the group, or EPX_OP_LEFT_OUT */
+    char dead_text[320];              /* why the route failed, for calls on the dead plan */
     epx_tally_t folded;
     struct epx_plan *next, **link;
 };
@@ -73,7 +78,8 @@ struct epx_group {
     epx_block_t tables, state, scratch, batch; /* tables: cards, ownership, owner copy, lanes */
     epx_segment_t segment;
     epx_fabric_t *fabric;
-    epx_fault_t *fault; /* NULL: nothing is disturbed */
+    epx_fault_t *fault;  /* NULL: nothing is disturbed */
+    uint64_t operations; /* begun on this rank, over all generations */
     epx_transport_t *transport;
     epx_group_lane_t *lanes;
     epx_stream_t

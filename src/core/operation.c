@@ -36,12 +36,43 @@ static void end_mark(epx_plan_h plan)
 
 /* ---- brackets --------------------------------------------------------------------------------------------------- */
 
-static epx_status_t enter(epx_plan_h plan, const epx_recorder_call_t *call, uint64_t *op_p)
+static uint64_t *number_of(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
 {
-    epx_recorder_h recorder = plan->group->recorder;
+    return &plan->op_number[kind - EPX_RECORD_DISPATCH][wave & (EPX_PLAN_OPS - 1)];
+}
+
+/* EPX_FAULT is told which operation the rank is in. */
+static void tell_fault(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
+{
+    int is_route = kind == EPX_RECORD_ROUTE;
+    epx_fault_call_t call = {.op = is_route ? EPX_FAULT_OP_ROUTE : (int32_t)kind,
+                             .wave = is_route ? EPX_FAULT_ANY : wave,
+                             .seq = *number_of(plan, kind, wave)};
+    epx_fault_call(plan->group->fault, &call);
+}
+
+/* Before the call has left a trace. 1: it is to be left out. */
+static int disturb(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
+{
+    tell_fault(plan, kind, wave);
+    epx_fault_hits_t hits = epx_fault_at(plan->group->fault, EPX_FAULT_ENQUEUE, EPX_FAULT_ANY);
+    return epx_fault_hit(&hits, EPX_FAULT_SKIP);
+}
+
+static epx_status_t enter(epx_plan_h plan, const epx_recorder_call_t *call)
+{
+    epx_group_t *group = plan->group;
     begin_mark(plan, call->kind, 0, call->wave);
-    *op_p = epx_recorder_enqueue(recorder, call);
-    epx_recorder_begin(recorder, *op_p);
+    uint64_t *op = place_of(plan, call->kind, call->wave), *number = number_of(plan, call->kind, call->wave);
+    *number = ++group->operations;
+    if (group->fault != NULL && disturb(plan, call->kind, call->wave)) {
+        *number = EPX_OP_LEFT_OUT;
+        return EPX_OP_SKIP;
+    }
+    *op = epx_recorder_enqueue(group->recorder, call);
+    if (group->fault != NULL)
+        epx_fault_at(group->fault, EPX_FAULT_BEGIN, EPX_FAULT_ANY);
+    epx_recorder_begin(group->recorder, *op);
     return EPX_OK;
 }
 
@@ -56,7 +87,7 @@ epx_status_t epx_op_enter(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
                                 .kind = kind,
                                 .lane = lane->index,
                                 .wave = wave};
-    return enter(plan, &call, place_of(plan, kind, wave));
+    return enter(plan, &call);
 }
 
 epx_status_t epx_op_enter_route(epx_plan_h plan)
@@ -69,12 +100,16 @@ epx_status_t epx_op_enter_route(epx_plan_h plan)
                                 .signature = group->record_signature,
                                 .kind = EPX_RECORD_ROUTE,
                                 .lane = lane->index};
-    return enter(plan, &call, place_of(plan, EPX_RECORD_ROUTE, 0));
+    return enter(plan, &call);
 }
 
 /* In the record. */
 static epx_status_t end(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status)
 {
+    if (status == EPX_OP_SKIP)
+        return EPX_OK;
+    if (plan->group->fault != NULL && status == EPX_OK)
+        epx_fault_at(plan->group->fault, EPX_FAULT_END, EPX_FAULT_ANY);
     epx_recorder_end(plan->group->recorder, *place_of(plan, kind, wave), status);
     return status;
 }
@@ -83,19 +118,24 @@ epx_status_t epx_op_started(epx_plan_h plan, epx_record_kind_t kind, int32_t wav
 {
     epx_recorder_h recorder = plan->group->recorder;
     end_mark(plan);
-    if (recorder == NULL)
-        return status;
     if (status != EPX_OK)
         return end(plan, kind, wave, status);
+    if (recorder == NULL)
+        return EPX_OK;
     epx_recorder_posted(recorder, *place_of(plan, kind, wave));
     epx_recorder_leave(recorder);
     return EPX_OK;
 }
 
-void epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
+epx_status_t epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
 {
     begin_mark(plan, kind, 1, wave);
+    if (*number_of(plan, kind, wave) == EPX_OP_LEFT_OUT)
+        return EPX_OP_SKIP;
+    if (plan->group->fault != NULL)
+        tell_fault(plan, kind, wave);
     epx_recorder_resume(plan->group->recorder, *place_of(plan, kind, wave));
+    return EPX_OK;
 }
 
 epx_status_t epx_op_leave(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status)

@@ -10,16 +10,22 @@
 
 #include "core/group.h"
 
-/* A start call has passed its checks: the operation is there and begins. An error: do not go on. */
+/* What enter and resume return where EPX_FAULT leaves the operation out: nothing is to be done, and the
+ * brackets behind make EPX_OK of it. */
+#define EPX_OP_SKIP ((epx_status_t)1)
+
+/* A start call has passed its checks: the operation is there and begins. An error or EPX_OP_SKIP: do not go
+ * on. */
 epx_status_t epx_op_enter(epx_plan_h plan, epx_record_kind_t kind, int32_t wave);
 
-/* The start call returns: what peers need has been sent, or the operation is over. Returns status. */
+/* The start call returns: what peers need has been sent, or the operation is over. Returns status, EPX_OK for
+ * SKIP. */
 epx_status_t epx_op_started(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status);
 
-/* The finish call goes on with it. */
-void epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave);
+/* The finish call goes on with it: EPX_OK or EPX_OP_SKIP. */
+epx_status_t epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave);
 
-/* The finish call (or the route) returns: the operation is over. Returns status. */
+/* The finish call (or the route) returns: the operation is over. Returns status, EPX_OK for SKIP. */
 epx_status_t epx_op_leave(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status);
 
 /* A route is made; it has no separate start. */

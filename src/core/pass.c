@@ -173,7 +173,7 @@ epx_status_t epx_dispatch_start(epx_plan_h plan, int32_t wave, const void *x, co
     if (status == EPX_OK)
         status =
             transport_of(plan)->ops->dispatch_start(transport_of(plan), &plan->base, wave, x, batch, stream);
-    epx_op_started(plan, EPX_RECORD_DISPATCH, wave, status);
+    status = epx_op_started(plan, EPX_RECORD_DISPATCH, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
@@ -190,9 +190,11 @@ epx_status_t epx_dispatch_finish(epx_plan_h plan, int32_t wave, epx_batch_t *bat
         return out_of_order("epx_dispatch_finish", wave,
                             "its start has not been made, or an earlier finish is missing");
     pass->dispatch_finished = wave + 1;
-    epx_op_resume(plan, EPX_RECORD_DISPATCH, wave);
-    status = transport_of(plan)->ops->dispatch_finish(transport_of(plan), &plan->base, wave, batch, stream);
-    epx_op_leave(plan, EPX_RECORD_DISPATCH, wave, status);
+    status = epx_op_resume(plan, EPX_RECORD_DISPATCH, wave);
+    if (status == EPX_OK)
+        status =
+            transport_of(plan)->ops->dispatch_finish(transport_of(plan), &plan->base, wave, batch, stream);
+    status = epx_op_leave(plan, EPX_RECORD_DISPATCH, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
@@ -224,7 +226,7 @@ epx_status_t epx_combine_start(epx_plan_h plan, int32_t wave, const void *y, epx
     status = epx_op_enter(plan, EPX_RECORD_COMBINE, wave);
     if (status == EPX_OK)
         status = transport_of(plan)->ops->combine_start(transport_of(plan), &plan->base, wave, y, stream);
-    epx_op_started(plan, EPX_RECORD_COMBINE, wave, status);
+    status = epx_op_started(plan, EPX_RECORD_COMBINE, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
@@ -239,9 +241,10 @@ epx_status_t epx_combine_finish(epx_plan_h plan, int32_t wave, void *out, epx_st
     if (wave != pass->combine_finished || wave >= pass->combine_started)
         return out_of_order("epx_combine_finish", wave,
                             "its start has not been made, or an earlier finish is missing");
-    epx_op_resume(plan, EPX_RECORD_COMBINE, wave);
-    status = transport_of(plan)->ops->combine_finish(transport_of(plan), &plan->base, wave, out, stream);
-    epx_op_leave(plan, EPX_RECORD_COMBINE, wave, status);
+    status = epx_op_resume(plan, EPX_RECORD_COMBINE, wave);
+    if (status == EPX_OK)
+        status = transport_of(plan)->ops->combine_finish(transport_of(plan), &plan->base, wave, out, stream);
+    status = epx_op_leave(plan, EPX_RECORD_COMBINE, wave, status);
     if (status != EPX_OK)
         return failed(plan, status);
     pass->combine_finished = wave + 1;
@@ -299,7 +302,7 @@ epx_status_t epx_combine_backward_start(epx_plan_h plan, int32_t wave, const voi
     if (status == EPX_OK)
         status = transport_of(plan)->ops->combine_backward_start(transport_of(plan), &plan->base, wave, dout,
                                                                  stream);
-    epx_op_started(plan, EPX_RECORD_COMBINE_BACKWARD, wave, status);
+    status = epx_op_started(plan, EPX_RECORD_COMBINE_BACKWARD, wave, status);
     if (status ==
         EPX_ERR_ARG) { /* the transport says that it is too early (pooled_wave): nothing has changed */
         plan->lane->plan = on_lane;
@@ -324,10 +327,11 @@ epx_status_t epx_combine_backward_finish(epx_plan_h plan, int32_t wave, const vo
     if (wave != pass->combine_backward_finished || wave >= pass->combine_backward_started)
         return out_of_order(call, wave, "its start has not been made, or an earlier finish is missing");
     pass->combine_backward_finished = wave + 1;
-    epx_op_resume(plan, EPX_RECORD_COMBINE_BACKWARD, wave);
-    status = transport_of(plan)->ops->combine_backward_finish(transport_of(plan), &plan->base, wave, y, dy,
-                                                              stream);
-    epx_op_leave(plan, EPX_RECORD_COMBINE_BACKWARD, wave, status);
+    status = epx_op_resume(plan, EPX_RECORD_COMBINE_BACKWARD, wave);
+    if (status == EPX_OK)
+        status = transport_of(plan)->ops->combine_backward_finish(transport_of(plan), &plan->base, wave, y,
+                                                                  dy, stream);
+    status = epx_op_leave(plan, EPX_RECORD_COMBINE_BACKWARD, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
@@ -366,7 +370,7 @@ epx_status_t epx_dispatch_backward_start(epx_plan_h plan, int32_t wave, const vo
     if (status == EPX_OK)
         status = transport_of(plan)->ops->dispatch_backward_start(transport_of(plan), &plan->base, wave,
                                                                   dx_rows, stream);
-    epx_op_started(plan, EPX_RECORD_DISPATCH_BACKWARD, wave, status);
+    status = epx_op_started(plan, EPX_RECORD_DISPATCH_BACKWARD, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
 }
 
@@ -382,10 +386,11 @@ epx_status_t epx_dispatch_backward_finish(epx_plan_h plan, int32_t wave, void *d
     epx_pass_t *pass = &plan->pass;
     if (wave != pass->dispatch_backward_finished || wave >= pass->dispatch_backward_started)
         return out_of_order(call, wave, "its start has not been made, or an earlier finish is missing");
-    epx_op_resume(plan, EPX_RECORD_DISPATCH_BACKWARD, wave);
-    status = transport_of(plan)->ops->dispatch_backward_finish(transport_of(plan), &plan->base, wave, dx,
-                                                               dweight, stream);
-    epx_op_leave(plan, EPX_RECORD_DISPATCH_BACKWARD, wave, status);
+    status = epx_op_resume(plan, EPX_RECORD_DISPATCH_BACKWARD, wave);
+    if (status == EPX_OK)
+        status = transport_of(plan)->ops->dispatch_backward_finish(transport_of(plan), &plan->base, wave, dx,
+                                                                   dweight, stream);
+    status = epx_op_leave(plan, EPX_RECORD_DISPATCH_BACKWARD, wave, status);
     if (status != EPX_OK)
         return failed(plan, status);
     pass->dispatch_backward_finished = wave + 1;

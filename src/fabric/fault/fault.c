@@ -79,6 +79,12 @@ epx_status_t epx_fault_check(const epx_fault_t *fault, uint32_t caps, const epx_
     return EPX_OK;
 }
 
+void epx_fault_watch(epx_fault_t *fault, epx_fabric_t *fabric)
+{
+    if (fault != NULL)
+        fault->inner = fabric;
+}
+
 void epx_fault_call(epx_fault_t *fault, const epx_fault_call_t *call) { fault->call = *call; }
 
 /* Everything but the point and the peer. */
@@ -161,7 +167,7 @@ static void spin_for(const epx_fault_t *fault, int64_t ns)
 /* A rank that is a thread cannot be stopped alone: it stays in this call until its group has ended. */
 static void stop_rank(const epx_fault_t *fault)
 {
-    if (fault->inner != NULL && (fault->inner->caps & EPX_FABRIC_SHARED_ADDRESS) == 0)
+    if (fault->inner == NULL || (fault->inner->caps & EPX_FABRIC_SHARED_ADDRESS) == 0)
         raise(SIGSTOP);
     else
         sleep_for(fault, -1);

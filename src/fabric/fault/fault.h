@@ -36,6 +36,10 @@ epx_status_t epx_fault_check(const epx_fault_t *fault, uint32_t caps, const epx_
 epx_status_t epx_fault_wrap(epx_fault_t *fault, const epx_fabric_config_t *config, int64_t row_bytes,
                             epx_fabric_t **fabric_p);
 
+/* For a caller whose calls go through no wrapper: the fabric that tells when they have ended (NULL: ranks are
+ * processes). fault may be NULL. */
+void epx_fault_watch(epx_fault_t *fault, epx_fabric_t *fabric);
+
 /* The kernels to use instead of `kernels`, for the put points; valid while the fault is. */
 const epx_kernels_t *epx_fault_kernels(epx_fault_t *fault, const epx_kernels_t *kernels);
 
