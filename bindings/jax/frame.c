@@ -7,10 +7,11 @@
 
 int epx_jax_frame_asks_metadata(XLA_FFI_CallFrame *frame)
 {
-    XLA_FFI_Extension_Base *extension = frame->extension_start;
-    if (extension == NULL || extension->type != XLA_FFI_Extension_Metadata)
+    /* The base has another name in each version of the header. */
+    XLA_FFI_Metadata_Extension *extension = (void *)frame->extension_start;
+    if (extension == NULL || extension->extension_base.type != XLA_FFI_Extension_Metadata)
         return 0;
-    XLA_FFI_Metadata *metadata = ((XLA_FFI_Metadata_Extension *)(void *)extension)->metadata;
+    XLA_FFI_Metadata *metadata = extension->metadata;
     metadata->api_version.major_version = XLA_FFI_API_MAJOR;
     metadata->api_version.minor_version = XLA_FFI_API_MINOR;
     metadata->traits = 0;
