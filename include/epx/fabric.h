@@ -92,6 +92,14 @@ typedef enum epx_wait_mode {
     EPX_WAIT_AT_LEAST = 1 /* credit: this epoch or a later one */
 } epx_wait_mode_t;
 
+/* Asked when a wait's time is over and what it waits for has not come: for how many more ms it should go on
+ * (a pause was announced, say); 0: it gives up now. May take a lock, never waits. A fabric that does not ask
+ * gives up. */
+typedef struct epx_patience {
+    void *context;
+    int64_t (*more_ms)(void *context, int64_t timeout_ms, int64_t waited_ns);
+} epx_patience_t;
+
 /* A row of failure words, and the value in it that counts. */
 typedef struct epx_watch {
     int32_t channel;
@@ -115,9 +123,11 @@ typedef struct epx_wait {
     const int32_t *gate;
     epx_k_verdict_t verdict;
     uint64_t tag;
+    const epx_patience_t *patience; /* or NULL */
 } epx_wait_t;
 
-/* What a wait saw; filled on success and on error. */
+/* What a wait saw; filled on success and on error. While it lasts peer, expected and seen are kept current as
+ * well as the fabric can: the flight recorder reads them from outside. */
 typedef struct epx_wait_result {
     int32_t peer;      /* the last that was waited for, or the culprit; -1: nobody was waited for */
     uint64_t expected; /* epoch */
@@ -139,7 +149,8 @@ typedef struct epx_exchange {
     void *receive;    /* [S, bytes] */
     size_t bytes;     /* equal on all ranks, at most exchange_bytes of the configuration */
     int64_t timeout_ms;
-    uint64_t tag; /* as in epx_wait_t */
+    uint64_t tag;                   /* as in epx_wait_t */
+    const epx_patience_t *patience; /* or NULL */
 } epx_exchange_t;
 
 /* Services for plug-ins, fabrics and transports. */

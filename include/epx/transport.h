@@ -116,6 +116,7 @@ typedef struct epx_transport_env {
     const char *group_name;
     epx_segment_t segment;
     void *scratch, *batch;
+    epx_recorder_h recorder; /* the library's own */
 } epx_transport_env_t;
 
 typedef struct epx_transport epx_transport_t;

@@ -222,6 +222,11 @@ void epx_comm_abort(epx_comm_h comm)
         epx_circle_abort(comm->circle);
 }
 
+static int64_t more_patience(void *recorder, int64_t timeout_ms, int64_t waited_ns)
+{
+    return epx_recorder_patience(recorder, timeout_ms, waited_ns);
+}
+
 /* `live`: where a fabric tells whom it waits for, read from outside meanwhile. */
 static epx_status_t gather_by(epx_comm_h comm, const void *send, void *receive, size_t bytes,
                               epx_wait_result_t *live)
@@ -242,8 +247,12 @@ static epx_status_t gather_by(epx_comm_h comm, const void *send, void *receive, 
     if (ended_by >= 0)
         return epx_fail(ended_by == comm->rank ? EPX_ERR_ABORTED : EPX_ERR_PEER,
                         "comm: rank %d: rank %d ended the comm", comm->rank, ended_by);
-    epx_exchange_t exchange = {
-        .send = send, .receive = receive, .bytes = bytes, .timeout_ms = comm->timeout_ms};
+    epx_patience_t patience = {.context = epx_comm_record_get(&comm->record), .more_ms = more_patience};
+    epx_exchange_t exchange = {.send = send,
+                               .receive = receive,
+                               .bytes = bytes,
+                               .timeout_ms = comm->timeout_ms,
+                               .patience = &patience};
     epx_status_t status = comm->fabric->ops->exchange(comm->fabric, &exchange, live, NULL);
     epx_wait_result_t result = *live;
     if (status == EPX_ERR_TIMEOUT)

@@ -270,6 +270,7 @@ static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bo
                                    .kernels = kernels_of(group),
                                    .services = epx_services(),
                                    .group_name = group->name,
+                                   .recorder = group->recorder,
                                    .segment = group->segment,
                                    .scratch = group->scratch.memory,
                                    .batch = group->batch.memory};

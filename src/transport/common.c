@@ -1,6 +1,8 @@
 /* What the transports share. SPDX-License-Identifier: Apache-2.0 */
 #include "transport/common.h"
 
+#include "record/recorder.h"
+
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -256,6 +258,8 @@ epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *pl
                        .gate = epx_resident_gate(plan)};
     if (pieces != NULL)
         epx_pieces_into(pieces, &transport->env.segment, &post);
+    /* Before the post: what is told may be late by one, never early for the peer that looks. */
+    epx_recorder_sent(transport->env.recorder, peer, epoch);
     return fabric->ops->post(fabric, &post, stream);
 }
 
@@ -304,6 +308,11 @@ static epx_status_t wait_error(epx_transport_t *transport, epx_status_t status,
                                status == EPX_ERR_ABORTED
                                    ? "the group was aborted here; epx_group_recover makes it usable"
                                    : "the fabric failed");
+}
+
+static int64_t more_patience(void *recorder, int64_t timeout_ms, int64_t waited_ns)
+{
+    return epx_recorder_patience(recorder, timeout_ms, waited_ns);
 }
 
 /* What this rank's own device says of a pass that another rank refused. It finds the same sooner or later,
@@ -390,13 +399,19 @@ epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, co
                            epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;
+    epx_recorder_h recorder = transport->env.recorder;
+    epx_patience_t patience = {.context = recorder, .more_ms = more_patience};
     epx_wait_t request = wait_request(transport, plan, wait);
-    epx_wait_result_t result = {.peer = -1};
-    epx_status_t status = fabric->ops->wait(fabric, &request, &result, stream);
-    account_wait(plan, &result);
+    epx_wait_result_t unseen = {.peer = -1};
+    request.patience = &patience;
+    epx_wait_result_t *result = epx_recorder_wait_begin(recorder, wait->channel, wait->peer, wait->epoch,
+                                                        (int32_t)wait->mode, &unseen);
+    epx_status_t status = fabric->ops->wait(fabric, &request, result, stream);
+    epx_recorder_wait_end(recorder, wait->channel, status == EPX_OK);
+    account_wait(plan, result);
     if (status == EPX_OK)
         return EPX_OK;
-    if (status == EPX_ERR_PEER && result.failure != 0) {
+    if (status == EPX_ERR_PEER && result->failure != 0) {
         /* This rank's own device knows best whose fault it was, where it has found out. */
         epx_status_t own = verdict_behind_refusal(transport, plan);
         plan->head.valid = own != EPX_OK ? own : status;
@@ -406,25 +421,35 @@ epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, co
     char what[96];
     snprintf(what, sizeof(what), "%s, wave %d, lane %d, slot %d", epx_move_name(wait->move), wait->wave,
              wait->lane, wait->wave % transport->env.shape->depth);
-    return wait_error(transport, status, &result, what);
+    return wait_error(transport, status, result, what);
 }
 
 static epx_status_t exchange_blocks(epx_transport_t *transport, epx_plan_base_t *plan,
                                     epx_exchange_t *exchange, epx_stream_t stream)
 {
     epx_fabric_t *fabric = transport->env.fabric;
-    epx_wait_result_t result = {.peer = -1};
+    epx_recorder_h recorder = transport->env.recorder;
+    epx_patience_t patience = {.context = recorder, .more_ms = more_patience};
+    epx_wait_result_t own = {.peer = -1}, *result = &own;
     exchange->channel = plan->lane->index;
     exchange->timeout_ms = transport->env.shape->timeout_ms;
     exchange->tag = tag_of(-1, 0, plan->lane->index, 0);
-    epx_status_t status = fabric->ops->exchange(fabric, exchange, &result, stream);
-    account_wait(plan, &result);
+    exchange->patience = &patience;
+    if (exchange->send != NULL) {
+        epx_recorder_sent(recorder, EPX_ALL_PEERS, plan->head.route);
+        result =
+            epx_recorder_wait_begin(recorder, -1, EPX_ALL_PEERS, plan->head.route, EPX_RECORD_EXCHANGE, &own);
+    }
+    epx_status_t status = fabric->ops->exchange(fabric, exchange, result, stream);
+    if (exchange->send != NULL)
+        epx_recorder_wait_end(recorder, -1, status == EPX_OK);
+    account_wait(plan, result);
     if (status == EPX_OK)
         return EPX_OK;
 
     char what[64];
     snprintf(what, sizeof(what), "route, lane %d", plan->lane->index);
-    return wait_error(transport, status, &result, what);
+    return wait_error(transport, status, result, what);
 }
 
 epx_status_t epx_route_exchange(epx_transport_t *transport, epx_plan_base_t *plan, const void *send,

@@ -52,6 +52,7 @@ static void start_clock(local_watch_t *watch, int64_t timeout_ms)
         return;
     watch->begin_ns = epx_clock_ns();
     watch->deadline_ns = watch->begin_ns + timeout_ms * 1000000;
+    watch->timeout_ms = timeout_ms;
 }
 
 epx_status_t epx_local_await_step(local_watch_t *watch, const local_channel_t *channel, int32_t p,
@@ -164,7 +165,7 @@ epx_status_t epx_local_exchange(epx_fabric_t *base, const epx_exchange_t *exchan
                                 epx_stream_t stream)
 {
     local_fabric_t *fabric = (local_fabric_t *)base;
-    local_watch_t watch = {.fabric = fabric};
+    local_watch_t watch = {.fabric = fabric, .patience = exchange->patience};
     epx_status_t status;
     circle_t all = {.size = base->ranks, .me = base->rank};
     *result = (epx_wait_result_t){.peer = -1};

@@ -99,7 +99,9 @@ enum { LOCAL_SETUP_CHANNEL = 0, LOCAL_SURVIVORS_CHANNEL = 1, LOCAL_EXTRA_CHANNEL
 typedef struct local_watch {
     local_fabric_t *fabric;
     int64_t deadline_ns, begin_ns; /* begin 0: has not waited yet */
+    int64_t timeout_ms;
     int32_t ignores_abort;
+    const epx_patience_t *patience; /* or NULL */
 } local_watch_t;
 
 /* One look that failed: counts spins, then sleeps. EPX_ERR_TIMEOUT at the deadline, PEER or ABORTED after an

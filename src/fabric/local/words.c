@@ -53,8 +53,16 @@ epx_status_t epx_local_pause(local_watch_t *watch, int32_t *spin, uint32_t bell,
         epx_spin_pause();
         return EPX_OK;
     }
-    if (epx_clock_ns() >= watch->deadline_ns)
-        return EPX_ERR_TIMEOUT;
+    int64_t now = epx_clock_ns();
+    if (now >= watch->deadline_ns) {
+        const epx_patience_t *patience = watch->patience;
+        int64_t more_ms = patience != NULL
+                              ? patience->more_ms(patience->context, watch->timeout_ms, now - watch->begin_ns)
+                              : 0;
+        if (more_ms <= 0)
+            return EPX_ERR_TIMEOUT;
+        watch->deadline_ns = now + more_ms * 1000000;
+    }
     epx_bell_sleep(&fabric->bell, bell, watch->deadline_ns);
     return EPX_OK;
 }
@@ -97,6 +105,7 @@ static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32
         if (watch->begin_ns == 0) {
             watch->begin_ns = epx_clock_ns();
             watch->deadline_ns = watch->begin_ns + wait->timeout_ms * 1000000;
+            watch->timeout_ms = wait->timeout_ms;
         }
         int32_t failed = find_failure(fabric, wait, &result->failure);
         if (failed >= 0) {
@@ -121,7 +130,7 @@ epx_status_t epx_local_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait
                             epx_stream_t stream)
 {
     local_fabric_t *fabric = (local_fabric_t *)base;
-    local_watch_t watch = {.fabric = fabric};
+    local_watch_t watch = {.fabric = fabric, .patience = wait->patience};
     int32_t count = wait->peer == EPX_ALL_PEERS ? base->ranks : 1;
     epx_status_t status = EPX_OK;
     *result = (epx_wait_result_t){.peer = -1, .expected = epoch_value(wait->epoch)};
