@@ -36,7 +36,8 @@ typedef struct epx_rank_evidence {
 typedef struct epx_job_evidence {
     const epx_rank_evidence_t *rank; /* [ranks] in the order of the job */
     int32_t ranks;
-    int64_t now_ns; /* of the judge's clock */
+    int64_t now_ns;   /* of the judge's clock */
+    int64_t after_ns; /* errors that were reported before are old news */
 } epx_job_evidence_t;
 
 /* Where a rank is; kept in the room for reports. */

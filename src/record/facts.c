@@ -1,0 +1,373 @@
+/* Facts about ranks, and the walk along their waits. SPDX-License-Identifier: Apache-2.0 */
+#include "record/facts.h"
+
+#include <string.h>
+
+enum { WARM_UP_FACTOR = 20 };
+
+static uint64_t get64(const uint64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
+static int64_t get_time(const int64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
+
+static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The first number that may still be in the ring. */
+static uint64_t oldest_of(const epx_record_head_t *head, uint64_t newest)
+{
+    return newest > head->ops_max ? newest - head->ops_max + 1 : 1;
+}
+
+epx_has_op_t epx_facts_find(const void *record, const epx_record_operation_t *like,
+                            epx_record_operation_t *found_p)
+{
+    const epx_record_head_t *head = record;
+    uint64_t newest = get64(&head->operations), oldest = oldest_of(head, newest);
+    int has_earlier = 0, has_later = 0;
+    for (uint64_t n = newest; n >= oldest; n--) {
+        epx_record_operation_t op;
+        if (!epx_record_operation(record, n, &op) || op.group_key != like->group_key ||
+            op.stream != like->stream)
+            continue;
+        if (op.sequence == like->sequence) {
+            *found_p = op;
+            return EPX_OP_HAS;
+        }
+        has_later |= op.sequence > like->sequence;
+        has_earlier |= op.sequence < like->sequence;
+    }
+    if (!has_later)
+        return EPX_OP_LACKS;
+    return has_earlier || oldest == 1 ? EPX_OP_SKIPPED : EPX_OP_PASSED;
+}
+
+int epx_facts_event(const void *record, uint32_t what, uint32_t or_what, int64_t since_ns,
+                    epx_record_event_t *event_p)
+{
+    const epx_record_head_t *head = record;
+    uint64_t newest = get64(&head->events);
+    uint64_t oldest = newest > head->events_max ? newest - head->events_max + 1 : 1;
+    for (uint64_t n = newest; n >= oldest; n--) {
+        epx_record_event_t event;
+        if (!epx_record_event(record, n, &event) || (event.what != what && event.what != or_what))
+            continue;
+        if (event.time_ns < since_ns)
+            continue;
+        *event_p = event;
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- one rank --------------------------------------------------------------------------------------------------- */
+
+static int64_t last_time(const epx_record_operation_t *op)
+{
+    return later(later(op->enqueued_ns, op->begun_ns),
+                 later(later(op->posted_ns, op->seen_ns), op->ended_ns));
+}
+
+/* Which of the open operations a rank is in: one that waits, else one that was called and has not begun, else
+ * one inside of which it is; the oldest of those, which is the one that a stream stands at. */
+static void find_place(epx_rank_facts_t *f)
+{
+    const epx_record_head_t *head = f->record;
+    uint64_t newest = get64(&head->operations);
+    f->place = EPX_PLACE_OUTSIDE;
+    for (uint64_t n = newest; n >= oldest_of(head, newest) && n > 0; n--) {
+        epx_record_operation_t op;
+        const epx_record_peer_t *peers;
+        if (!epx_record_operation(f->record, n, &op))
+            continue;
+        if (f->op.number == 0)
+            f->op = op; /* the last one, should none be open */
+        if (op.state == EPX_RECORD_ENDED)
+            continue;
+        const epx_record_progress_t *progress = epx_record_progress(f->record, &op, &peers);
+        int waits =
+            progress != NULL && op.state >= EPX_RECORD_BEGUN && get_time(&progress->wait_begun_ns) != 0;
+        epx_rank_place_t place = waits                             ? EPX_PLACE_WAITS
+                                 : op.state == EPX_RECORD_ENQUEUED ? EPX_PLACE_ENQUEUED
+                                 : op.state != EPX_RECORD_POSTED   ? EPX_PLACE_INSIDE
+                                                                   : EPX_PLACE_OUTSIDE;
+        if (place == EPX_PLACE_OUTSIDE || place < f->place)
+            continue;
+        f->place = place;
+        f->op = op;
+        if (progress != NULL)
+            f->progress = *progress;
+        if (f->progress.number != op.number)
+            f->progress = (epx_record_progress_t){0};
+    }
+}
+
+/* Times of the record become the judge's. */
+static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns)
+{
+    const epx_record_head_t *head = f->record;
+    int64_t since = f->place == EPX_PLACE_WAITS ? f->progress.wait_begun_ns : last_time(&f->op);
+    int64_t sign = 0;
+    if (get64(&head->marks) > 0)
+        sign = get_time(&head->mark_ns);
+    f->marked_last = f->place != EPX_PLACE_WAITS && sign > last_time(&f->op);
+    if (get64(&head->heartbeats) > 0)
+        sign = later(sign, get_time(&head->heartbeat_ns));
+    f->since_ns = (f->op.number != 0 ? since : head->opened_ns) - ahead_ns;
+    f->last_sign_ns = sign != 0 ? sign - ahead_ns : 0;
+    f->budget_ns = get_time(&head->hang_ms) * 1000000;
+    uint32_t before = __atomic_load_n(&head->phase_changes, __ATOMIC_ACQUIRE);
+    uint32_t phase = head->phase;
+    int64_t until = head->phase_ns - ahead_ns + head->phase_budget_ms * 1000000;
+    f->paused = (before & 1) != 0 || (head->phase_budget_ms > 0 && now_ns < until);
+    if (phase < EPX_RECORD_STEADY)
+        f->budget_ns *= WARM_UP_FACTOR;
+    f->moves = sign != 0 && now_ns - f->last_sign_ns < f->budget_ns;
+}
+
+static void find_next(epx_rank_facts_t *f)
+{
+    f->next = f->next_place = -1;
+    if (f->place != EPX_PLACE_WAITS)
+        return;
+    int32_t peer = f->progress.wait.peer;
+    if (peer < 0 && f->progress.waits_for >= 0)
+        peer = f->progress.waits_for;
+    f->next_place = peer;
+    f->next = peer >= 0 ? epx_record_member(f->record, f->op.group, peer) : -1;
+}
+
+static void gather_one(const epx_job_evidence_t *job, int32_t r, epx_rank_facts_t *f)
+{
+    const epx_rank_evidence_t *evidence = &job->rank[r];
+    *f = (epx_rank_facts_t){.record = evidence->record,
+                            .life = evidence->life,
+                            .works = evidence->works,
+                            .next = -1,
+                            .next_place = -1};
+    if (f->record == NULL)
+        return;
+    const epx_record_head_t *head = f->record;
+    if (f->life == EPX_LIFE_UNKNOWN)
+        f->life = (epx_rank_life_t)head->life_seen;
+    find_place(f);
+    if (head->life == EPX_RECORD_CLOSED)
+        f->place = EPX_PLACE_CLOSED;
+    find_times(f, evidence->ahead_ns, job->now_ns);
+    find_next(f);
+}
+
+/* ---- waits for everybody ---------------------------------------------------------------------------------------- */
+
+/* How well a rank that has not made a call explains that others wait: one that waits itself explains least.
+ */
+static int32_t blame(const epx_rank_facts_t *f)
+{
+    if (f->life == EPX_LIFE_GONE || f->life == EPX_LIFE_STOPPED)
+        return 6;
+    static const int32_t by_place[] = {
+        [EPX_PLACE_NO_RECORD] = 2, [EPX_PLACE_CLOSED] = 4, [EPX_PLACE_OUTSIDE] = 5,
+        [EPX_PLACE_ENQUEUED] = 5,  [EPX_PLACE_INSIDE] = 3, [EPX_PLACE_WAITS] = 1};
+    return by_place[f->place];
+}
+
+/* Who of the group has not made the call of a rank that waits for all, without a word from below for whom. */
+static void find_missing(int32_t ranks, epx_rank_facts_t *room, epx_rank_facts_t *f)
+{
+    const epx_record_group_row_t *group = epx_record_group_row(f->record, f->op.group);
+    int32_t best = 0;
+    for (int32_t i = 0; group != NULL && i < group->ranks; i++) {
+        epx_record_operation_t found;
+        int32_t r = epx_record_member(f->record, f->op.group, i);
+        if (r < 0 || r >= ranks || blame(&room[r]) <= best)
+            continue;
+        if (room[r].record != NULL && epx_facts_find(room[r].record, &f->op, &found) != EPX_OP_LACKS)
+            continue;
+        best = blame(&room[r]);
+        f->next = r;
+        f->next_place = i;
+    }
+}
+
+void epx_facts_gather(const epx_job_evidence_t *job, epx_rank_facts_t *room)
+{
+    const epx_rank_facts_t *same = NULL; /* most ranks wait in one operation: it is searched once */
+    for (int32_t r = 0; r < job->ranks; r++)
+        gather_one(job, r, &room[r]);
+    for (int32_t r = 0; r < job->ranks; r++) {
+        epx_rank_facts_t *f = &room[r];
+        if (f->place != EPX_PLACE_WAITS || f->next >= 0 || f->next_place >= 0)
+            continue;
+        if (same != NULL && same->op.group_key == f->op.group_key && same->op.stream == f->op.stream &&
+            same->op.sequence == f->op.sequence) {
+            f->next = same->next;
+            f->next_place = same->next_place;
+        } else {
+            find_missing(job->ranks, room, f);
+            same = f;
+        }
+    }
+}
+
+/* ---- the walk --------------------------------------------------------------------------------------------------- */
+
+/* Fields that must be equal under one identity; NULL: they are. */
+static const char *differing(const void *a, const epx_record_operation_t *x, const void *b,
+                             const epx_record_operation_t *y)
+{
+    if (x->kind != y->kind || strcmp(epx_record_kind_of(a, x), epx_record_kind_of(b, y)) != 0)
+        return "kind";
+    if (x->wave != y->wave)
+        return "wave";
+    if (x->signature != y->signature)
+        return "signature";
+    int counts =
+        x->kind == EPX_RECORD_ALLREDUCE || x->kind == EPX_RECORD_ALLGATHER || x->kind == EPX_RECORD_FOREIGN;
+    return counts && x->bytes != y->bytes ? "bytes" : NULL;
+}
+
+/* Whether p's part of an operation says that everything for place `to` of the group has been sent; *sent_p:
+ * the epoch where it is known. */
+static int has_sent(const void *record, const epx_record_operation_t *op, int32_t to, uint32_t mode,
+                    uint64_t *sent_p)
+{
+    const epx_record_peer_t *peers;
+    const epx_record_progress_t *progress = epx_record_progress(record, op, &peers);
+    *sent_p = progress != NULL ? get64(&progress->sent_all) : 0;
+    if (peers != NULL && to >= 0 && to < (int32_t)((const epx_record_head_t *)record)->peers_max &&
+        get64(&peers[to].sent) != 0)
+        *sent_p = get64(&peers[to].sent);
+    if (op->state == EPX_RECORD_ENDED)
+        return op->status == 0;
+    if (mode == EPX_RECORD_EXCHANGE && op->kind != EPX_RECORD_FOREIGN)
+        return *sent_p != 0;
+    return op->state >= EPX_RECORD_POSTED || *sent_p != 0;
+}
+
+/* The edge from a waiting rank to whom it waits for. 1: the walk goes on at *scene_p->root. */
+static int follow(const epx_rank_facts_t *f, int32_t p, const epx_rank_facts_t *q, epx_scene_t *scene)
+{
+    scene->root = p;
+    scene->op = f->op;
+    scene->others = (epx_record_operation_t){0};
+    scene->at = EPX_ROOT_PLACE;
+    if (q->record == NULL || q->life == EPX_LIFE_GONE || q->life == EPX_LIFE_STOPPED)
+        return 0;
+    switch (epx_facts_find(q->record, &f->op, &scene->others)) {
+    case EPX_OP_HAS: {
+        const epx_record_group_row_t *group = epx_record_group_row(f->record, f->op.group);
+        int32_t me = group != NULL ? group->rank : -1;
+        scene->field = differing(f->record, &f->op, q->record, &scene->others);
+        if (scene->field != NULL) {
+            scene->at = EPX_ROOT_DESYNC;
+            return 0;
+        }
+        /* A credit belongs to an earlier operation than the one that waits for it. */
+        if (f->progress.wait_mode == 1 && scene->others.state != EPX_RECORD_ENDED)
+            break;
+        if (has_sent(q->record, &scene->others, me, f->progress.wait_mode, &scene->sent)) {
+            scene->at = EPX_ROOT_SIGNAL;
+            return 0;
+        }
+        break;
+    }
+    case EPX_OP_PASSED: scene->at = EPX_ROOT_SIGNAL; return 0;
+    case EPX_OP_SKIPPED: scene->at = EPX_ROOT_SKIPPED; return 0;
+    case EPX_OP_LACKS: break;
+    }
+    return q->place == EPX_PLACE_WAITS;
+}
+
+/* The rank that alone is elsewhere: all others of some group in the circle, three at least, are in one
+ * operation, and nobody else is where it is. -1: none. */
+static int32_t find_stray(const epx_scene_t *scene, int32_t ranks)
+{
+    for (int32_t c = 0; c < scene->cycle_count; c++) {
+        const epx_rank_facts_t *f = &scene->room[scene->cycle[c]];
+        const epx_record_group_row_t *group = epx_record_group_row(f->record, f->op.group);
+        int32_t stray = f->next, inside = 0, beside = 0;
+        if (group == NULL || stray < 0 || group->ranks < 4)
+            continue;
+        const epx_rank_facts_t *s = &scene->room[stray];
+        for (int32_t r = 0; r < ranks; r++) {
+            const epx_rank_facts_t *g = &scene->room[r];
+            if (g->place != EPX_PLACE_WAITS || r == stray)
+                continue;
+            inside += g->op.group_key == f->op.group_key && g->op.stream == f->op.stream &&
+                      g->op.sequence == f->op.sequence;
+            beside += g->op.group_key == s->op.group_key && g->op.stream == s->op.stream &&
+                      g->op.sequence == s->op.sequence;
+        }
+        if (inside == group->ranks - 1 && beside == 0)
+            return stray;
+    }
+    return -1;
+}
+
+static void close_cycle(const epx_job_evidence_t *job, epx_rank_facts_t *room, int32_t start,
+                        epx_scene_t *scene)
+{
+    int32_t lowest = start, r = start;
+    do {
+        lowest = r < lowest ? r : lowest;
+        r = room[r].next;
+    } while (r != start);
+    scene->at = EPX_ROOT_CYCLE;
+    scene->root = lowest;
+    scene->one_group = 1;
+    scene->op = room[lowest].op;
+    scene->age_ns = INT64_MAX;
+    r = lowest;
+    do {
+        const epx_rank_facts_t *f = &room[r];
+        if (scene->cycle_count < EPX_VERDICT_CYCLE)
+            scene->cycle[scene->cycle_count++] = r;
+        scene->age_ns = earlier(scene->age_ns, job->now_ns - f->since_ns);
+        scene->budget_ns = later(scene->budget_ns, f->budget_ns);
+        scene->one_group &= f->op.group_key == room[lowest].op.group_key;
+        r = f->next;
+    } while (r != lowest);
+    scene->one_strays = find_stray(scene, job->ranks);
+}
+
+void epx_scene_walk(const epx_job_evidence_t *job, epx_rank_facts_t *room, int32_t from, int32_t id,
+                    epx_scene_t *scene)
+{
+    *scene = (epx_scene_t){.job = job,
+                           .room = room,
+                           .root = from,
+                           .victim = -1,
+                           .at = EPX_ROOT_PLACE,
+                           .op = room[from].op,
+                           .one_strays = -1};
+    int32_t at = from;
+    while (room[at].place == EPX_PLACE_WAITS) {
+        const epx_rank_facts_t *f = &room[at];
+        room[at].step = id;
+        scene->victim = at;
+        scene->age_ns = job->now_ns - f->since_ns;
+        scene->budget_ns = f->budget_ns;
+        int32_t p = f->next;
+        if (p < 0 || p >= job->ranks || p == at) {
+            scene->at = EPX_ROOT_NOBODY;
+            scene->root = at;
+            return;
+        }
+        if (!follow(f, p, &room[p], scene)) {
+            scene->budget_ns = later(scene->budget_ns, room[p].budget_ns);
+            break;
+        }
+        if (room[p].step == id) {
+            close_cycle(job, room, p, scene);
+            return;
+        }
+        at = p;
+    }
+    const epx_rank_facts_t *root = &room[scene->root];
+    if (scene->victim < 0) {
+        scene->age_ns = job->now_ns - root->since_ns;
+        scene->budget_ns = root->budget_ns;
+    } else if (scene->at == EPX_ROOT_PLACE && root->record != NULL && root->place != EPX_PLACE_CLOSED &&
+               root->life < EPX_LIFE_STOPPED) {
+        /* What has moved a moment ago is not stuck, however long others wait for what was before. */
+        scene->age_ns = earlier(scene->age_ns, job->now_ns - root->since_ns);
+    }
+}
