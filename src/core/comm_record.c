@@ -121,7 +121,7 @@ static int32_t group_of(epx_comm_record_t *record, epx_recorder_h recorder)
                                   .generation = 1};
     record->group_id = epx_recorder_group_begin(recorder, &group);
     if (record->end != NULL)
-        record->ending = epx_recorder_on_end(recorder, record->end, record->comm);
+        record->ending = epx_recorder_on_end(recorder, record->end, record->comm, 1);
     return record->group_id;
 }
 

@@ -186,7 +186,7 @@ void epx_op_group_begin(epx_group_t *group)
     group->record_signature = row.signature = signature_of(&selection->shape, selection->transport->name);
     epx_recorder_budgets(group->recorder, selection->settings.hang_ms, selection->settings.timeout_ms);
     group->record_id = epx_recorder_group_begin(group->recorder, &row);
-    group->record_ending = epx_recorder_on_end(group->recorder, end_waits, group);
+    group->record_ending = epx_recorder_on_end(group->recorder, end_waits, group, 0);
 }
 
 void epx_op_group_end(epx_group_t *group)

@@ -12,6 +12,7 @@ enum { EPX_RECORDER_ENDS = 64 };
 typedef struct epx_recorder_ending {
     epx_recorder_end_fn fn; /* NULL: free */
     void *context;
+    int32_t is_comm;
 } epx_recorder_ending_t;
 
 struct epx_recorder {
@@ -40,6 +41,7 @@ struct epx_recorder {
     pthread_mutex_t lock; /* of the two below; never held across a wait, but while a wait is being ended */
     epx_recorder_ending_t end[EPX_RECORDER_ENDS];
     epx_verdict_t verdict;
+    uint32_t errors_seen;      /* the watchdog's */
     struct epx_recorder *next; /* the watchdog's list, under its lock */
 };
 

@@ -450,7 +450,7 @@ void epx_record_segment_end(epx_recorder_h r, const char *name, const void *memo
 
 /* ---- waits that the watchdog may end ---------------------------------------------------------------------------- */
 
-int32_t epx_recorder_on_end(epx_recorder_h r, epx_recorder_end_fn fn, void *context)
+int32_t epx_recorder_on_end(epx_recorder_h r, epx_recorder_end_fn fn, void *context, int32_t is_comm)
 {
     int32_t handle = 0;
     if (r == NULL)
@@ -459,7 +459,7 @@ int32_t epx_recorder_on_end(epx_recorder_h r, epx_recorder_end_fn fn, void *cont
     while (handle < EPX_RECORDER_ENDS && r->end[handle].fn != NULL)
         handle++;
     if (handle < EPX_RECORDER_ENDS)
-        r->end[handle] = (epx_recorder_ending_t){.fn = fn, .context = context};
+        r->end[handle] = (epx_recorder_ending_t){.fn = fn, .context = context, .is_comm = is_comm};
     pthread_mutex_unlock(&r->lock);
     return handle < EPX_RECORDER_ENDS ? handle + 1 : 0;
 }

@@ -44,7 +44,7 @@ int32_t epx_recorder_rank(epx_recorder_h recorder);
  * verdict. */
 typedef void (*epx_recorder_end_fn)(void *context, const char *reason);
 /* Up to 64 at a time; 0: no room (the watchdog cannot end that one). Any thread. */
-int32_t epx_recorder_on_end(epx_recorder_h recorder, epx_recorder_end_fn fn, void *context);
+int32_t epx_recorder_on_end(epx_recorder_h recorder, epx_recorder_end_fn fn, void *context, int32_t is_comm);
 /* After it has returned the function is not running and will not be called. */
 void epx_recorder_forget(epx_recorder_h recorder, int32_t handle);
 

@@ -1,11 +1,345 @@
-/* The watchdog. SPDX-License-Identifier: Apache-2.0 */
-#include "record/private.h"
+/* The watchdog: one thread per process that reads mapped memory. SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-void epx_watch_add(epx_recorder_h recorder) { (void)recorder; }
-void epx_watch_remove(epx_recorder_h recorder) { (void)recorder; }
+#include "base/fail.h"
+#include "record/act.h"
+#include "record/watch.h"
 
-int64_t epx_recorder_patience(epx_recorder_h recorder, int64_t timeout_ms, int64_t waited_ns)
+/*
+ * W1  The thread runs while a recorder of this process is watched; it never writes to what others read but
+ * the words watched, watched_ns, life_seen and cpu_ns of its own ranks' heads. W2  A job is looked at closely
+ * (files mapped, threads asked about) only while some rank here has waited for long. W3  A verdict is
+ * reported once per job and folder: who makes the file .reported first prints. The process of the lowest rank
+ * that lives may at once, others some seconds later, should that one be stuck itself.
+ */
+
+enum { TICK_MS = 50, CLOSE_MS = 300, LOOK_MS = 250, CALM_MS = 2000, JOBS = 16, WARM_UP_FACTOR = 20 };
+
+typedef struct job_state {
+    epx_job_view_t *view;
+    char folder[EPX_RECORDER_PATH_BYTES];
+    int64_t looked_ns, suspected_ns;
+    int32_t looks;
+    int32_t has_verdict, has_acted;
+    epx_verdict_t verdict;
+    int64_t verdict_ns;
+    uint64_t errors; /* reports of errors, summed over the ranks here */
+} job_state_t;
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    pthread_t thread;
+    int is_running, stop;
+    epx_recorder_h first;
+    job_state_t job[JOBS];
+} watch = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* ---- suspicion -------------------------------------------------------------------------------------------------- */
+
+/* The oldest wait, or call that has not begun, of a rank; 0: none. */
+static int64_t oldest_wait(epx_recorder_h r)
 {
-    (void)recorder, (void)timeout_ms, (void)waited_ns;
-    return 0;
+    const epx_record_head_t *head = r->head;
+    int64_t oldest = 0;
+    for (uint32_t i = 0; i < head->slots_max; i++) {
+        const epx_record_progress_t *progress =
+            (const epx_record_progress_t *)(const void *)(r->progress + (uint64_t)i * head->progress_bytes);
+        int64_t begun = epx_get_time(&progress->wait_begun_ns);
+        if (begun != 0 && (oldest == 0 || begun < oldest))
+            oldest = begun;
+    }
+    uint64_t last = epx_get64(&head->operations);
+    const epx_record_operation_t *row = &r->ops[last & (head->ops_max - 1)];
+    if (last != 0 && epx_get32(&row->state) == EPX_RECORD_ENQUEUED) {
+        int64_t enqueued = epx_get_time(&row->enqueued_ns);
+        if (oldest == 0 || enqueued < oldest)
+            oldest = enqueued;
+    }
+    return oldest;
+}
+
+static job_state_t *state_of(epx_recorder_h r)
+{
+    job_state_t *free_state = NULL;
+    for (int32_t i = 0; i < JOBS; i++) {
+        job_state_t *state = &watch.job[i];
+        if (state->view != NULL && strcmp(state->folder, r->folder) == 0 &&
+            strcmp(state->view->job, r->head->job) == 0)
+            return state;
+        if (state->view == NULL && free_state == NULL)
+            free_state = state;
+    }
+    if (free_state == NULL)
+        return NULL;
+    *free_state = (job_state_t){.view = epx_view_open(r->folder, r->head->job, r->head->ranks)};
+    if (free_state->view == NULL)
+        return NULL;
+    snprintf(free_state->folder, sizeof(free_state->folder), "%s", r->folder);
+    return free_state;
+}
+
+static int same_job(epx_recorder_h r, const job_state_t *state)
+{
+    return state->view != NULL && strcmp(r->folder, state->folder) == 0 &&
+           strcmp(r->head->job, state->view->job) == 0;
+}
+
+/* ---- a job that is suspected ------------------------------------------------------------------------------------- */
+
+static void note_lives(const job_state_t *state)
+{
+    for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
+        if (!same_job(r, state))
+            continue;
+        const epx_looked_at_t *rank = &state->view->rank[r->head->rank];
+        epx_put32(&r->head->life_seen, (uint32_t)rank->life);
+        epx_put64(&r->head->cpu_ns, rank->before.cpu_ns);
+    }
+}
+
+static void hand_out(const job_state_t *state)
+{
+    for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
+        if (!same_job(r, state))
+            continue;
+        pthread_mutex_lock(&r->lock);
+        r->verdict = state->verdict;
+        pthread_mutex_unlock(&r->lock);
+    }
+}
+
+/* Whether this process speaks for the job: its ranks include the lowest one that lives. */
+static int is_first(const job_state_t *state)
+{
+    for (int32_t rank = 0; rank < state->view->ranks; rank++) {
+        const epx_looked_at_t *at = &state->view->rank[rank];
+        const epx_record_head_t *head = at->record;
+        if (head == NULL || head->life == EPX_RECORD_CLOSED || at->life >= EPX_LIFE_STOPPED)
+            continue;
+        return head->pid == (int32_t)getpid();
+    }
+    return 1;
+}
+
+static void act(job_state_t *state, int64_t now)
+{
+    epx_recorder_h mine = NULL;
+    for (epx_recorder_h r = watch.first; r != NULL && mine == NULL; r = r->next)
+        mine = same_job(r, state) ? r : NULL;
+    if (mine == NULL || state->has_acted)
+        return;
+    /* Others speak when the first one has had its time. */
+    int64_t patience_ms = is_first(state) ? 0 : 2000;
+    if (now - state->verdict_ns < patience_ms * 1000000)
+        return;
+    epx_act_report(state->view, &state->verdict, mine->command);
+    /* Evidence is out before anything is ended; who did not speak waits until it is. */
+    if (!epx_act_is_done(state->view) && now - state->verdict_ns < (int64_t)30000 * 1000000)
+        return;
+    state->has_acted = 1;
+    for (epx_recorder_h r = watch.first; r != NULL; r = r->next)
+        if (same_job(r, state))
+            epx_act_end(r, &state->verdict);
+}
+
+static int64_t look_ns(int64_t tick) { return (tick * 5 < LOOK_MS ? tick * 5 : LOOK_MS) * 1000000; }
+
+static void look_closely(job_state_t *state, int64_t now, int64_t tick)
+{
+    epx_verdict_t found = EPX_VERDICT_INIT;
+    if (state->has_verdict) {
+        act(state, now);
+        return;
+    }
+    epx_view_map(state->view);
+    if (now - state->looked_ns >= look_ns(tick)) {
+        epx_view_look(state->view, now);
+        note_lives(state);
+        state->looked_ns = now;
+        state->looks++;
+    }
+    /* Whether a thread runs or sleeps is known from the second look on. */
+    if (state->looks < 2)
+        return;
+    epx_view_classify(state->view, now, &found);
+    if (found.kind == EPX_VERDICT_NONE)
+        return;
+    state->verdict = found;
+    hand_out(state);
+    if (found.kind == EPX_VERDICT_SLOW)
+        return;
+    state->has_verdict = 1;
+    state->verdict_ns = now;
+    act(state, now);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------------------- */
+
+static int64_t tick_ms(void)
+{
+    int64_t tick = TICK_MS;
+    for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
+        int64_t fine = r->head->hang_ms / 40;
+        tick = fine < tick ? fine : tick;
+    }
+    return tick < 5 ? 5 : tick;
+}
+
+/* A close look pays when a wait is half as long as the budget, and at some tenths of a second already, for a
+ * process that is gone. */
+static int is_suspicious(epx_recorder_h r, int64_t now, int64_t tick)
+{
+    int64_t oldest = oldest_wait(r);
+    int64_t half = r->head->hang_ms * 1000000 / 2 - tick * 1000000;
+    int64_t after = half < (int64_t)CLOSE_MS * 1000000 ? half : (int64_t)CLOSE_MS * 1000000;
+    return oldest != 0 && now - oldest >= after;
+}
+
+static void calm_down(job_state_t *state, int64_t now)
+{
+    if (now - state->suspected_ns < (int64_t)CALM_MS * 1000000)
+        return;
+    if (state->has_verdict)
+        epx_act_forget(state->view);
+    epx_view_close(&state->view);
+    *state = (job_state_t){0};
+}
+
+static void one_round(int64_t now, int64_t tick)
+{
+    for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
+        epx_put64(&r->head->watched, r->head->watched + 1);
+        epx_put_time(&r->head->watched_ns, now);
+        uint32_t errors = epx_get32(&r->head->errors);
+        int has_error = errors != r->errors_seen && (errors & 1) == 0;
+        r->errors_seen = errors;
+        if (!has_error && !is_suspicious(r, now, tick))
+            continue;
+        job_state_t *state = state_of(r);
+        if (state != NULL)
+            state->suspected_ns = now;
+    }
+    for (int32_t i = 0; i < JOBS; i++) {
+        job_state_t *state = &watch.job[i];
+        if (state->view == NULL)
+            continue;
+        /* What is reported a tick later than the budget is reported in it. */
+        if (state->suspected_ns == now || state->has_verdict)
+            look_closely(state, now + tick * 1000000, tick);
+        calm_down(state, now);
+    }
+}
+
+static void *run(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&watch.mutex);
+    while (!watch.stop) {
+        int64_t tick = tick_ms();
+        one_round(epx_clock_ns(), tick);
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += tick * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (!watch.stop)
+            pthread_cond_timedwait(&watch.changed, &watch.mutex, &until);
+    }
+    for (int32_t i = 0; i < JOBS; i++) {
+        epx_view_close(&watch.job[i].view);
+        watch.job[i] = (job_state_t){0};
+    }
+    pthread_mutex_unlock(&watch.mutex);
+    return NULL;
+}
+
+/* Signals are for the program's own threads. */
+static void start_thread(void)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    watch.stop = 0;
+    watch.is_running = pthread_create(&watch.thread, NULL, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!watch.is_running)
+        epx_log(EPX_LOG_WARN, "record",
+                "no thread for the watchdog: nobody here will say when the job is stuck");
+}
+
+void epx_watch_add(epx_recorder_h r)
+{
+    pthread_mutex_lock(&watch.mutex);
+    r->next = watch.first;
+    watch.first = r;
+    epx_act_begin(r->folder, r->head->job);
+    if (!watch.is_running)
+        start_thread();
+    pthread_mutex_unlock(&watch.mutex);
+}
+
+void epx_watch_remove(epx_recorder_h r)
+{
+    pthread_t last;
+    int was_last = 0;
+    pthread_mutex_lock(&watch.mutex);
+    epx_recorder_h *at = &watch.first;
+    while (*at != NULL && *at != r)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = r->next;
+    if (watch.first == NULL && watch.is_running) {
+        watch.stop = was_last = 1;
+        watch.is_running = 0;
+        last = watch.thread;
+        pthread_cond_broadcast(&watch.changed);
+    }
+    pthread_mutex_unlock(&watch.mutex);
+    if (was_last)
+        pthread_join(last, NULL);
+}
+
+/* ---- patience --------------------------------------------------------------------------------------------------- */
+
+/* How long a rank's announced pause still lasts, in ms. */
+static int64_t pause_left(const epx_record_head_t *head, int64_t now)
+{
+    if (head->phase_budget_ms <= 0)
+        return 0;
+    int64_t left = head->phase_ns + head->phase_budget_ms * 1000000 - now;
+    return left > 0 ? left / 1000000 + 1 : 0;
+}
+
+int64_t epx_recorder_patience(epx_recorder_h r, int64_t timeout_ms, int64_t waited_ns)
+{
+    enum { DEFAULT_TIMEOUT_MS = 60000 };
+    if (r == NULL)
+        return 0;
+    int64_t now = epx_clock_ns(), more = 0;
+    if (r->folder[0] != '\0') {
+        epx_job_view_t *view = epx_view_open(r->folder, r->head->job, r->head->ranks);
+        if (view != NULL)
+            epx_view_map(view);
+        for (int32_t i = 0; view != NULL && i < view->ranks; i++) {
+            const epx_record_head_t *head = view->rank[i].record;
+            int64_t left = head != NULL && head->life == EPX_RECORD_OPENED && head->boot == r->head->boot
+                               ? pause_left(head, now)
+                               : 0;
+            more = left > more ? left : more;
+        }
+        epx_view_close(&view);
+    }
+    pthread_mutex_lock(&r->lock);
+    epx_verdict_kind_t known = r->verdict.kind;
+    pthread_mutex_unlock(&r->lock);
+    int64_t warm_left = timeout_ms * WARM_UP_FACTOR - waited_ns / 1000000;
+    if (more == 0 && timeout_ms == DEFAULT_TIMEOUT_MS && r->head->phase < EPX_RECORD_STEADY &&
+        warm_left > 0 && (known == EPX_VERDICT_NONE || known == EPX_VERDICT_SLOW))
+        more = warm_left < timeout_ms ? warm_left : timeout_ms;
+    return more;
 }

@@ -1,0 +1,129 @@
+/* What the watchdog does with a verdict. SPDX-License-Identifier: Apache-2.0 */
+#include "record/act.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+
+enum { COMMAND_MS = 30000, NAP_MS = 20 };
+
+/* A file of the job beside its records. */
+static void name_file(char *path, size_t bytes, const char *folder, const char *job, const char *what)
+{
+    snprintf(path, bytes, "%s/.%s.%s", folder, job, what);
+}
+
+void epx_act_begin(const char *folder, const char *job)
+{
+    char path[EPX_RECORDER_PATH_BYTES + 128];
+    if (folder[0] == '\0')
+        return;
+    name_file(path, sizeof(path), folder, job, "reported");
+    unlink(path);
+    name_file(path, sizeof(path), folder, job, "done");
+    unlink(path);
+}
+
+void epx_act_forget(const epx_job_view_t *view) { epx_act_begin(view->folder, view->job); }
+
+static void touch(const epx_job_view_t *view, const char *what)
+{
+    char path[EPX_RECORDER_PATH_BYTES + 128];
+    name_file(path, sizeof(path), view->folder, view->job, what);
+    int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+    if (file >= 0)
+        close(file);
+}
+
+int epx_act_is_done(const epx_job_view_t *view)
+{
+    char path[EPX_RECORDER_PATH_BYTES + 128];
+    struct stat info;
+    name_file(path, sizeof(path), view->folder, view->job, "done");
+    return stat(path, &info) == 0;
+}
+
+static void write_json(const epx_job_view_t *view, const char *text)
+{
+    char path[EPX_RECORDER_PATH_BYTES + 64], before[EPX_RECORDER_PATH_BYTES + 64];
+    snprintf(path, sizeof(path), "%s/verdict.json", view->folder);
+    snprintf(before, sizeof(before), "%s/.verdict.%d", view->folder, (int)getpid());
+    FILE *file = fopen(before, "w");
+    if (file == NULL)
+        return;
+    fputs(text, file);
+    if (fclose(file) == 0)
+        rename(before, path);
+}
+
+/* sh -c 'COMMAND "$1"' with the folder; its output is the program's. Bounded. */
+static void run_command(const char *command, const char *folder)
+{
+    char script[600];
+    int status;
+    snprintf(script, sizeof(script), "%s \"$1\"", command);
+    sigset_t none;
+    sigemptyset(&none);
+    pid_t child = fork();
+    if (child == 0) {
+        /* The watchdog's thread takes no signals; the command does. */
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        execl("/bin/sh", "sh", "-c", script, "epx", folder, (char *)NULL);
+        _exit(127);
+    }
+    if (child < 0) {
+        epx_log(EPX_LOG_ERROR, "record", "EPX_ON_HANG_CMD could not be run: %s", strerror(errno));
+        return;
+    }
+    for (int32_t waited = 0; waited < COMMAND_MS; waited += NAP_MS) {
+        if (waitpid(child, &status, WNOHANG) != 0)
+            return;
+        epx_nap_ns((int64_t)NAP_MS * 1000000);
+    }
+    epx_log(EPX_LOG_WARN, "record", "EPX_ON_HANG_CMD has not ended within %d s; the job does not wait for it",
+            COMMAND_MS / 1000);
+}
+
+void epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command)
+{
+    char path[EPX_RECORDER_PATH_BYTES + 128];
+    name_file(path, sizeof(path), view->folder, view->job, "reported");
+    int file = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+    if (file < 0)
+        return; /* said by another, or nowhere to write: files are then read with epx-doctor */
+    close(file);
+    char *text = malloc(2 * EPX_REPORT_BYTES);
+    if (text == NULL)
+        return;
+    epx_report_json(view, verdict, text, 2 * EPX_REPORT_BYTES);
+    write_json(view, text);
+    epx_report_text(view, verdict, text, EPX_REPORT_BYTES);
+    fputs(text, stderr); /* one call: lines of several ranks do not mix */
+    free(text);
+    if (command[0] != '\0')
+        run_command(command, view->folder);
+    touch(view, "done");
+}
+
+void epx_act_end(epx_recorder_h r, const epx_verdict_t *verdict)
+{
+    char title[128], reason[192];
+    int only_groups = r->on_hang == EPX_ON_HANG_FAILOVER && verdict->action == EPX_ACTION_RECOVER;
+    if (r->on_hang != EPX_ON_HANG_ABORT && r->on_hang != EPX_ON_HANG_FAILOVER)
+        return;
+    epx_verdict_title(verdict, title, sizeof(title));
+    snprintf(reason, sizeof(reason), "the watchdog's verdict is %s", title);
+    pthread_mutex_lock(&r->lock);
+    for (int32_t i = 0; i < EPX_RECORDER_ENDS; i++)
+        if (r->end[i].fn != NULL && !(only_groups && r->end[i].is_comm))
+            r->end[i].fn(r->end[i].context, reason);
+    pthread_mutex_unlock(&r->lock);
+}

@@ -1,0 +1,21 @@
+/* What the watchdog does with a verdict. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_RECORD_ACT_H
+#define EPX_RECORD_ACT_H
+
+#include "record/watch.h"
+
+/* A rank of the job begins: what an earlier run of the same name has left does not count. */
+void epx_act_begin(const char *folder, const char *job);
+
+/* Prints the report, writes verdict.json, runs the command: once for the job and folder, by who comes first.
+ */
+void epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command);
+/* Whether that has been done. */
+int epx_act_is_done(const epx_job_view_t *view);
+/* The job goes on: the next verdict is a new one. */
+void epx_act_forget(const epx_job_view_t *view);
+
+/* Ends the waits of one rank as its on_hang says. */
+void epx_act_end(epx_recorder_h recorder, const epx_verdict_t *verdict);
+
+#endif

@@ -1,0 +1,348 @@
+/* The report: what a person reads first, and the same for programs. SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "record/watch.h"
+
+typedef struct page {
+    char *text;
+    size_t bytes, used;
+    int32_t lines;
+} page_t;
+
+static void put(page_t *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void put(page_t *page, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int added = vsnprintf(page->text + page->used, page->bytes - page->used, format, arguments);
+    va_end(arguments);
+    if (added > 0)
+        page->used += (size_t)added < page->bytes - page->used ? (size_t)added : page->bytes - page->used - 1;
+}
+
+/* One line of the report, under its label; none beyond the limit. */
+static void line(page_t *page, const char *label, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void line(page_t *page, const char *label, const char *format, ...)
+{
+    char text[768];
+    if (page->lines >= EPX_REPORT_LINES)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    put(page, "  %-10s %s\n", label, text);
+    page->lines++;
+}
+
+/* "0-2,5": ranks that a question says yes to. */
+typedef int (*ask_fn)(const epx_job_view_t *view, int32_t rank, const void *context);
+
+static int32_t ranges(const epx_job_view_t *view, ask_fn ask, const void *context, char *text, size_t bytes)
+{
+    int32_t count = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int32_t r = 0; r < view->ranks; r++) {
+        int32_t last = r;
+        if (!ask(view, r, context))
+            continue;
+        while (last + 1 < view->ranks && ask(view, last + 1, context))
+            last++;
+        count += last - r + 1;
+        if (used + 32 < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, last > r ? "%s%d-%d" : "%s%d",
+                                     used > 0 ? "," : "", r, last);
+        else if (used + 4 < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, ",..");
+        r = last;
+    }
+    return count;
+}
+
+static const epx_record_head_t *head_at(const epx_job_view_t *view, int32_t rank)
+{
+    return rank >= 0 && rank < view->ranks ? view->rank[rank].record : NULL;
+}
+
+/* ---- questions -------------------------------------------------------------------------------------------------- */
+
+static int has_no_record(const epx_job_view_t *view, int32_t rank, const void *context)
+{
+    (void)context;
+    return view->rank[rank].record == NULL;
+}
+
+/* Same place, same operation, waiting for the same one. */
+static int waits_alike(const epx_job_view_t *view, int32_t rank, const void *context)
+{
+    const epx_rank_facts_t *a = &view->facts[rank], *b = context;
+    return a->place == b->place && a->record != NULL && a->next == b->next &&
+           (a->place == EPX_PLACE_OUTSIDE || a->place == EPX_PLACE_CLOSED ||
+            (a->op.group_key == b->op.group_key && a->op.stream == b->op.stream &&
+             a->op.sequence == b->op.sequence));
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------ */
+
+static const char *group_name(const epx_rank_facts_t *f)
+{
+    const epx_record_group_row_t *row = epx_record_group_row(f->record, f->op.group);
+    return row != NULL ? row->name : "?";
+}
+
+static void who(const epx_job_view_t *view, const epx_verdict_t *v, page_t *page)
+{
+    const epx_record_head_t *head = head_at(view, v->rank);
+    if (v->rank < 0)
+        line(page, "culprit", "not found; %d of %d ranks wait", v->stuck, v->ranks);
+    else if (head == NULL)
+        line(page, "culprit", "rank %d, of which there is no record; %d of %d ranks wait", v->rank, v->stuck,
+             v->ranks);
+    else
+        line(page, "culprit",
+             "rank %d (domain %d, host %.63s, pid %d): 1 of %d, the rest are victims; %d wait", v->rank,
+             head->domain, head->host, head->pid, v->ranks, v->stuck);
+}
+
+static void operation(const epx_job_view_t *view, const epx_verdict_t *v, page_t *page)
+{
+    if (v->op[0] == '\0')
+        return;
+    (void)view;
+    char number[64];
+    if (v->sequence >> 16 != 0)
+        snprintf(number, sizeof(number), "pass %" PRIu64 ", call %" PRIu64, v->sequence >> 16,
+                 v->sequence & 0xffff);
+    else
+        snprintf(number, sizeof(number), "number %" PRIu64, v->sequence);
+    line(page, "operation", "%s of group %s, wave %d, %s; nothing has moved for %.1f s", v->op, v->group,
+         v->wave, number, (double)v->stuck_ns * 1e-9);
+}
+
+static const char *const place_words[] = {
+    [EPX_PLACE_NO_RECORD] = "have no record", [EPX_PLACE_CLOSED] = "have ended",
+    [EPX_PLACE_OUTSIDE] = "are in no call",   [EPX_PLACE_ENQUEUED] = "have called",
+    [EPX_PLACE_INSIDE] = "are inside of",     [EPX_PLACE_WAITS] = "wait in"};
+
+/* Who waits for whom, ranks that are alike in one line. */
+static void waits(const epx_job_view_t *view, page_t *page)
+{
+    for (int32_t r = 0; r < view->ranks && page->lines < EPX_REPORT_LINES - 11; r++) {
+        const epx_rank_facts_t *f = &view->facts[r];
+        char text[160], domain[48] = "";
+        int32_t before = r - 1;
+        while (before >= 0 && !waits_alike(view, before, f))
+            before--;
+        if (f->record == NULL || before >= 0)
+            continue;
+        int32_t count = ranges(view, waits_alike, f, text, sizeof(text));
+        const epx_record_head_t *head = f->record;
+        if (head->domains > 1 || head->domain > 0)
+            snprintf(domain, sizeof(domain), " (first in domain %d)", head->domain);
+        char what[192] = "";
+        if (f->place >= EPX_PLACE_ENQUEUED)
+            snprintf(what, sizeof(what), " %.55s of %.63s wave %d", epx_record_kind_of(f->record, &f->op),
+                     group_name(f), f->op.wave);
+        if (f->place == EPX_PLACE_WAITS && f->next >= 0)
+            line(page, "", "%s %s%s %s%s for rank %d", count > 1 ? "ranks" : "rank", text, domain,
+                 place_words[f->place], what, f->next);
+        else
+            line(page, "", "%s %s%s %s%s", count > 1 ? "ranks" : "rank", text, domain, place_words[f->place],
+                 what);
+    }
+}
+
+static void last_calls(const epx_job_view_t *view, const epx_verdict_t *v, page_t *page)
+{
+    const epx_record_head_t *head = head_at(view, v->rank);
+    char text[400] = "";
+    size_t used = 0;
+    if (head == NULL)
+        return;
+    uint64_t newest = head->operations;
+    for (uint64_t n = newest; n > 0 && n + 4 > newest && used + 120 < sizeof(text); n--) {
+        epx_record_operation_t op;
+        if (!epx_record_operation(head, n, &op))
+            continue;
+        int64_t at = op.ended_ns != 0 ? op.ended_ns : op.begun_ns != 0 ? op.begun_ns : op.enqueued_ns;
+        used +=
+            (size_t)snprintf(text + used, sizeof(text) - used, "%s%.40s wave %d %s %.1f s ago",
+                             used > 0 ? "; " : "", epx_record_kind_of(head, &op), op.wave,
+                             op.state == EPX_RECORD_ENDED ? (op.status == 0 ? "ended" : "failed") : "open",
+                             (double)(v->found_ns + view->evidence[v->rank].ahead_ns - at) * 1e-9);
+    }
+    line(page, "last calls", "%s", used > 0 ? text : "none");
+    if (v->marker[0] != '\0')
+        line(page, "marker", "\"%s\", set %.1f s ago", v->marker,
+             (double)(v->found_ns + view->evidence[v->rank].ahead_ns - head->mark_ns) * 1e-9);
+    static const char *const lives[] = {"was not asked about", "runs",      "sleeps",
+                                        "is stopped",          "has ended", "has ended with its process"};
+    line(page, "its thread", "%s; phase %.39s, %" PRIu64 " steps, %" PRIu64 " heartbeats",
+         lives[view->facts[v->rank].life], head->phase_name, head->steps, head->heartbeats);
+}
+
+/* Link events of all ranks in order of time: the first few. */
+static void links(const epx_job_view_t *view, const epx_verdict_t *v, page_t *page)
+{
+    static const char *const words[] = {"", "error", "down", "up", "recovering"};
+    int64_t after = INT64_MIN;
+    int32_t shown = 0;
+    for (; shown < 3; shown++) {
+        epx_record_event_t first = {.time_ns = INT64_MAX};
+        int32_t of = -1;
+        for (int32_t r = 0; r < view->ranks; r++) {
+            const epx_record_head_t *head = head_at(view, r);
+            uint64_t newest = head != NULL ? head->events : 0;
+            for (uint64_t n = newest; n > 0 && n + (head != NULL ? head->events_max : 0) > newest; n--) {
+                epx_record_event_t event;
+                if (!epx_record_event(head, n, &event) || event.what > EPX_EVIDENCE_LINK_RECOVERING)
+                    continue;
+                int64_t at = event.time_ns - view->evidence[r].ahead_ns;
+                if (at > after && at < first.time_ns) {
+                    first = event;
+                    first.time_ns = at;
+                    of = r;
+                }
+            }
+        }
+        if (of < 0)
+            break;
+        after = first.time_ns;
+        line(page, "link", "%.1f s ago at rank %d: %s %.55s", (double)(v->found_ns - after) * 1e-9, of,
+             words[first.what], epx_record_text_of(head_at(view, of), first.text));
+    }
+    if (shown == 0)
+        line(page, "links", "no event was recorded: links were not observed");
+}
+
+static const char *action_of(const epx_verdict_t *v)
+{
+    switch (v->action) {
+    case EPX_ACTION_RECOVER:
+        return "recover the group in place (epx_group_recover, the same or another transport), redo the step";
+    case EPX_ACTION_RESTART:
+        return "leave (exit code 75) and restart elsewhere: a foreign kernel cannot be ended from outside";
+    case EPX_ACTION_SHRINK:
+        return "go on without the host and restore its experts, or leave (exit code 76) and restart without "
+               "it";
+    case EPX_ACTION_STOP: return "stop (exit code 77): going on would be wrong";
+    case EPX_ACTION_WAIT: return "evidence is kept; wait for a person or the time-out (exit code 78)";
+    case EPX_ACTION_NONE: break;
+    }
+    return "none";
+}
+
+static void records(const epx_job_view_t *view, page_t *page)
+{
+    char missing[160];
+    int32_t absent = ranges(view, has_no_record, NULL, missing, sizeof(missing));
+    if (absent > 0)
+        line(page, "records", "%d of %d; missing: ranks %s", view->ranks - absent, view->ranks, missing);
+    else
+        line(page, "records", "all %d", view->ranks);
+}
+
+void epx_report_text(const epx_job_view_t *view, const epx_verdict_t *v, char *text, size_t bytes)
+{
+    page_t page = {.text = text, .bytes = bytes, .lines = 1};
+    char title[128];
+    epx_verdict_title(v, title, sizeof(title));
+    put(&page, "epx: job %.63s is stuck: %s\n", view->job, title);
+    who(view, v, &page);
+    line(&page, "evidence", "%.500s", v->text);
+    operation(view, v, &page);
+    if (v->expected != 0)
+        line(&page, "epochs", "expected %#" PRIx64 ", seen %#" PRIx64, v->expected, v->seen);
+    line(&page, "who waits", "%d of %d ranks", v->stuck, v->ranks);
+    waits(view, &page);
+    last_calls(view, v, &page);
+    links(view, v, &page);
+    records(view, &page);
+    line(&page, "unseen", "use, power and clock of devices; what ran outside of epx beyond its markers");
+    line(&page, "action", "%s", action_of(v));
+    line(&page, "files", "%s/verdict.json; epx-doctor %s tells more", view->folder, view->folder);
+    line(&page, "replay", "epx-repro --replay %s", view->folder);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------------------- */
+
+static void put_string(page_t *page, const char *name, const char *value)
+{
+    put(page, "  \"%s\": \"", name);
+    for (; *value != '\0'; value++) {
+        unsigned char c = (unsigned char)*value;
+        if (c == '"' || c == '\\')
+            put(page, "\\%c", c);
+        else if (c < 0x20)
+            put(page, "\\u%04x", c);
+        else
+            put(page, "%c", c);
+    }
+    put(page, "\",\n");
+}
+
+static const char *action_word(epx_action_t action)
+{
+    static const char *const words[] = {"none", "recover", "restart", "shrink", "stop", "wait"};
+    return (int)action >= 0 && action <= EPX_ACTION_WAIT ? words[action] : "wait";
+}
+
+static void put_ranks(const epx_job_view_t *view, page_t *page)
+{
+    static const char *const places[] = {"no record", "closed", "outside", "enqueued", "inside", "waits"};
+    put(page, "  \"waits\": [");
+    int32_t first = 1;
+    for (int32_t r = 0; r < view->ranks && page->used + 512 < page->bytes; r++) {
+        const epx_rank_facts_t *f = &view->facts[r];
+        if (f->place != EPX_PLACE_WAITS && f->place != EPX_PLACE_ENQUEUED)
+            continue;
+        put(page, "%s\n    {\"rank\": %d, \"place\": \"%s\", \"for\": %d, \"op\": \"%.40s\", \"wave\": %d}",
+            first ? "" : ",", r, places[f->place], f->next, epx_record_kind_of(f->record, &f->op),
+            f->op.wave);
+        first = 0;
+    }
+    put(page, "%s]", first ? "" : "\n  ");
+}
+
+void epx_report_json(const epx_job_view_t *view, const epx_verdict_t *v, char *text, size_t bytes)
+{
+    page_t page = {.text = text, .bytes = bytes};
+    const epx_record_head_t *head = head_at(view, v->rank);
+    char title[128];
+    epx_verdict_title(v, title, sizeof(title));
+    put(&page, "{\n");
+    put_string(&page, "verdict", epx_verdict_name(v->kind));
+    put_string(&page, "title", title);
+    put_string(&page, "job", view->job);
+    put(&page, "  \"culprit\": %d,\n  \"peer\": %d,\n  \"stuck\": %d,\n  \"ranks\": %d,\n", v->rank, v->peer,
+        v->stuck, v->ranks);
+    put(&page, "  \"domain\": %d,\n  \"pid\": %d,\n", head != NULL ? head->domain : -1,
+        head != NULL ? head->pid : -1);
+    put_string(&page, "host", head != NULL ? head->host : "");
+    put_string(&page, "group", v->group);
+    put_string(&page, "op", v->op);
+    put(&page,
+        "  \"wave\": %d,\n  \"sequence\": %" PRIu64 ",\n  \"expected\": %" PRIu64 ",\n  \"seen\": %" PRIu64
+        ",\n",
+        v->wave, v->sequence, v->expected, v->seen);
+    put_string(&page, "field", v->field);
+    put_string(&page, "marker", v->marker);
+    put(&page, "  \"stuck_ms\": %.1f,\n  \"factor\": %.2f,\n", (double)v->stuck_ns * 1e-6, v->factor);
+    put(&page, "  \"cycle\": [");
+    for (int32_t i = 0; i < v->cycle_count; i++)
+        put(&page, "%s%d", i > 0 ? ", " : "", v->cycle[i]);
+    put(&page, "],\n");
+    put_string(&page, "evidence", v->text);
+    put_string(&page, "action", action_word(v->action));
+    put(&page, "  \"exit_code\": %d,\n", v->exit_code);
+    put_string(&page, "folder", view->folder);
+    put_ranks(view, &page);
+    put(&page, "\n}\n");
+}

@@ -1,0 +1,197 @@
+/* The records of a job as one process finds them in its folder. SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "record/watch.h"
+
+/* A process whose watchdog has not written for so long is no more, where the system cannot be asked about it.
+ */
+#define SILENT_NS ((int64_t)1500000000)
+
+epx_job_view_t *epx_view_open(const char *folder, const char *job, int32_t ranks)
+{
+    epx_job_view_t *view = calloc(1, sizeof(*view));
+    if (view == NULL)
+        return NULL;
+    snprintf(view->folder, sizeof(view->folder), "%s", folder);
+    snprintf(view->job, sizeof(view->job), "%s", job);
+    view->ranks = ranks;
+    view->rank = calloc((size_t)ranks, sizeof(*view->rank));
+    view->evidence = calloc((size_t)ranks, sizeof(*view->evidence));
+    view->facts = calloc((size_t)ranks, sizeof(*view->facts));
+    if (view->rank == NULL || view->evidence == NULL || view->facts == NULL)
+        epx_view_close(&view);
+    return view;
+}
+
+static void let_go(epx_looked_at_t *rank)
+{
+    if (rank->is_mapped)
+        munmap((void *)(uintptr_t)rank->record, rank->bytes);
+    *rank = (epx_looked_at_t){0};
+}
+
+void epx_view_close(epx_job_view_t **view_p)
+{
+    epx_job_view_t *view = *view_p;
+    *view_p = NULL;
+    if (view == NULL)
+        return;
+    for (int32_t r = 0; view->rank != NULL && r < view->ranks; r++)
+        let_go(&view->rank[r]);
+    free(view->rank);
+    free(view->evidence);
+    free(view->facts);
+    free(view);
+}
+
+/* One rank's file, if it is there, of this job, and another than is mapped already. */
+static void map_rank(epx_job_view_t *view, int32_t r)
+{
+    char path[EPX_RECORDER_PATH_BYTES + 32];
+    struct stat info;
+    const char *why;
+    epx_looked_at_t *rank = &view->rank[r];
+    snprintf(path, sizeof(path), "%s/rank%05d" EPX_RECORD_SUFFIX, view->folder, r);
+    if (stat(path, &info) != 0 || (rank->record != NULL && rank->inode == (uint64_t)info.st_ino))
+        return;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return;
+    if (fstat(file, &info) == 0 && info.st_size >= EPX_RECORD_HEAD_BYTES) {
+        size_t bytes = (size_t)info.st_size;
+        void *record = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file, 0);
+        const epx_record_head_t *head = record;
+        if (record == MAP_FAILED)
+            record = NULL;
+        else if (!epx_record_is_one(record, bytes, &why) || head->rank != r || head->ranks != view->ranks ||
+                 strncmp(head->job, view->job, sizeof(head->job)) != 0)
+            munmap(record, bytes);
+        else {
+            let_go(rank);
+            *rank = (epx_looked_at_t){
+                .record = record, .bytes = bytes, .is_mapped = 1, .inode = (uint64_t)info.st_ino};
+        }
+    }
+    close(file);
+}
+
+void epx_view_map(epx_job_view_t *view)
+{
+    for (int32_t r = 0; r < view->ranks; r++)
+        map_rank(view, r);
+}
+
+/* ---- what the system says --------------------------------------------------------------------------------------- */
+
+static epx_rank_life_t life_of(const epx_system_thread_info_t *before, const epx_system_thread_info_t *now,
+                               int process_is_there)
+{
+    if (now->state == 0)
+        return process_is_there ? EPX_LIFE_THREAD_GONE : EPX_LIFE_GONE;
+    if (now->state == 'Z' || now->state == 'X')
+        return EPX_LIFE_GONE;
+    if (now->state == 'T' || now->state == 't')
+        return EPX_LIFE_STOPPED;
+    if (before->state == 0)
+        return EPX_LIFE_UNKNOWN;
+    /* A thread that waits in a loop with naps uses some of its time, too: a twentieth is work. */
+    return now->cpu_ns - before->cpu_ns > 0 && now->state == 'R' ? EPX_LIFE_RUNS : EPX_LIFE_SLEEPS;
+}
+
+/* Whether a record's pid means something here. */
+static int can_ask(const epx_record_head_t *head)
+{
+    static uint64_t space, boot;
+    if (space == 0) {
+        space = epx_system_pid_space();
+        boot = epx_system_boot();
+    }
+    return head->pid_space == space && head->boot == boot && space != 0;
+}
+
+static int is_there(int32_t pid)
+{
+    char path[64];
+    struct stat info;
+    snprintf(path, sizeof(path), "/proc/%d", pid);
+    return stat(path, &info) == 0;
+}
+
+static void look_at(epx_looked_at_t *rank, int64_t now_ns)
+{
+    const epx_record_head_t *head = rank->record;
+    epx_system_thread_info_t now;
+    if (!can_ask(head)) {
+        int64_t watched = __atomic_load_n(&head->watched_ns, __ATOMIC_RELAXED);
+        rank->life = watched != 0 && now_ns - watched > SILENT_NS ? EPX_LIFE_GONE : EPX_LIFE_UNKNOWN;
+        return;
+    }
+    epx_system_look(head->pid, head->thread, &now);
+    int64_t passed = now_ns - rank->before_ns;
+    rank->life = life_of(&rank->before, &now, is_there(head->pid));
+    /* A share of its processor, where the state is of one moment only. */
+    if (rank->life == EPX_LIFE_SLEEPS && (int64_t)(now.cpu_ns - rank->before.cpu_ns) > passed / 20)
+        rank->life = EPX_LIFE_RUNS;
+    if (rank->life == EPX_LIFE_RUNS && (int64_t)(now.cpu_ns - rank->before.cpu_ns) <= passed / 50)
+        rank->life = EPX_LIFE_SLEEPS;
+    rank->works = rank->before.state != 0 && (now.works > rank->before.works + 16 || now.children);
+    rank->before = now;
+    rank->before_ns = now_ns;
+}
+
+void epx_view_look(epx_job_view_t *view, int64_t now_ns)
+{
+    for (int32_t r = 0; r < view->ranks; r++)
+        if (view->rank[r].record != NULL)
+            look_at(&view->rank[r], now_ns);
+}
+
+/* ---- the verdict ------------------------------------------------------------------------------------------------ */
+
+/* Files alone: a rank whose watchdog stopped writing well before the others' was gone before them. */
+static int64_t last_moment(epx_job_view_t *view)
+{
+    int64_t last = 0;
+    for (int32_t r = 0; r < view->ranks; r++) {
+        const epx_record_head_t *head = view->rank[r].record;
+        if (head == NULL)
+            continue;
+        int64_t at = (head->watched_ns > head->moved_ns ? head->watched_ns : head->moved_ns) -
+                     view->evidence[r].ahead_ns;
+        last = at > last ? at : last;
+    }
+    for (int32_t r = 0; r < view->ranks; r++) {
+        const epx_record_head_t *head = view->rank[r].record;
+        if (head != NULL && head->watched_ns != 0 &&
+            last - (head->watched_ns - view->evidence[r].ahead_ns) > SILENT_NS &&
+            head->life == EPX_RECORD_OPENED)
+            view->evidence[r].life = EPX_LIFE_GONE;
+    }
+    return last;
+}
+
+void epx_view_classify(epx_job_view_t *view, int64_t now_ns, epx_verdict_t *verdict_p)
+{
+    const epx_record_head_t *judge = NULL;
+    for (int32_t r = 0; r < view->ranks && judge == NULL; r++)
+        judge = view->rank[r].record;
+    for (int32_t r = 0; r < view->ranks; r++) {
+        const epx_looked_at_t *rank = &view->rank[r];
+        const epx_record_head_t *head = rank->record;
+        view->evidence[r] = (epx_rank_evidence_t){.record = head, .life = rank->life, .works = rank->works};
+        if (head != NULL && judge != NULL && head->boot != judge->boot)
+            view->evidence[r].ahead_ns =
+                (head->opened_ns - head->opened_realtime_ns) - (judge->opened_ns - judge->opened_realtime_ns);
+    }
+    epx_job_evidence_t job = {
+        .rank = view->evidence, .ranks = view->ranks, .now_ns = now_ns, .after_ns = view->after_ns};
+    if (now_ns == 0)
+        job.now_ns = last_moment(view);
+    epx_classify(&job, view->facts, verdict_p);
+}

@@ -1,0 +1,49 @@
+/* The watchdog's inside: one thread per process. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_RECORD_WATCH_H
+#define EPX_RECORD_WATCH_H
+
+#include "record/classify.h"
+#include "record/private.h"
+#include "record/system.h"
+
+/* Everything about one rank of a job that is being looked at. */
+typedef struct epx_looked_at {
+    const void *record; /* mapped read-only, or a recorder's own memory; NULL: none yet */
+    size_t bytes;
+    int32_t is_mapped;
+    uint64_t inode;
+    epx_system_thread_info_t before; /* at the last look */
+    int64_t before_ns;
+    epx_rank_life_t life;
+    int32_t works;
+} epx_looked_at_t;
+
+/* All records of one job that can be reached from here. */
+typedef struct epx_job_view {
+    char folder[EPX_RECORDER_PATH_BYTES], job[64];
+    int32_t ranks;
+    epx_looked_at_t *rank;         /* [ranks] */
+    epx_rank_evidence_t *evidence; /* [ranks] */
+    epx_rank_facts_t *facts;       /* [ranks] */
+    int64_t after_ns;
+} epx_job_view_t;
+
+/* NULL: no memory. */
+epx_job_view_t *epx_view_open(const char *folder, const char *job, int32_t ranks);
+void epx_view_close(epx_job_view_t **view_p);
+/* Maps what has come, lets go of what was replaced. */
+void epx_view_map(epx_job_view_t *view);
+/* Asks the system about every rank's thread that it can ask about. A life is known at the second look. */
+void epx_view_look(epx_job_view_t *view, int64_t now_ns);
+/* Both in turn, then the classifier. now_ns 0: the latest time in the records (files alone). */
+void epx_view_classify(epx_job_view_t *view, int64_t now_ns, epx_verdict_t *verdict_p);
+
+/* ---- report.c ---- */
+
+/* The report in at most EPX_REPORT_LINES lines. */
+enum { EPX_REPORT_LINES = 25, EPX_REPORT_BYTES = 8192 };
+void epx_report_text(const epx_job_view_t *view, const epx_verdict_t *verdict, char *text, size_t bytes);
+/* The same as JSON. */
+void epx_report_json(const epx_job_view_t *view, const epx_verdict_t *verdict, char *text, size_t bytes);
+
+#endif
