@@ -76,9 +76,13 @@ epx_pooled_tables_t epx_pooled_tables(epx_pooled_t *pooled)
     int32_t *base = (int32_t *)pooled->host_tables;
     epx_run_t *runs =
         (epx_run_t *)(pooled->host_tables + epx_round_up(words * (int64_t)sizeof(int32_t), 8) / 8);
+    epx_piece_t *pieces = (epx_piece_t *)(runs + 4 * (int64_t)shape->ranks);
     return (epx_pooled_tables_t){.base = base,
                                  .before = base + shape->ranks + 1,
                                  .out = runs,
                                  .back = runs + shape->ranks,
-                                 .block = runs + 2 * (int64_t)shape->ranks};
+                                 .block = runs + 2 * (int64_t)shape->ranks,
+                                 .kept = runs + 3 * (int64_t)shape->ranks,
+                                 .send = pieces,
+                                 .receive = pieces + EPX_POOLED_PARTS * (int64_t)shape->ranks};
 }

@@ -2,13 +2,13 @@
 #include "pooled_wave/internal.h"
 
 /* One entry of a table per peer: what I tell each source about his slab. */
-static epx_status_t push_block(const epx_pooled_wave_t *w, const void *src, int64_t src_stride,
+static epx_status_t push_block(const epx_pooled_wave_t *w, int64_t runs, const void *src, int64_t src_stride,
                                int64_t dst_offset, int64_t dst_stride, int64_t bytes)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
     epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
-                         .dst = env->segment.peer_ptr,
-                         .runs = epx_pooled_static(w->pooled, w->pooled->map.block_runs),
+                         .dst = w->pooled->destinations,
+                         .runs = epx_pooled_static(w->pooled, runs),
                          .run_count = env->shape->ranks,
                          .rank = env->shape->rank,
                          .columns = env->shape->columns,
@@ -34,11 +34,11 @@ static epx_status_t push_verdict(const epx_pooled_wave_t *w)
     int64_t mine = tables.base[shape->rank + 1] - tables.base[shape->rank];
     epx_status_t status = EPX_OK;
     if (w->move == EPX_MOVE_COMBINE) /* later passes know */
-        status = push_block(w, epx_pooled_side(w, map->kept), w->pooled->dims.slab_rows,
-                            epx_pooled_home_offset(w, map->home_kept) + tables.base[shape->rank], 0, mine);
+        status = push_block(w, map->kept_runs, epx_pooled_side(w, map->kept), w->pooled->dims.slab_rows,
+                            epx_pooled_home_offset(w, map->home_kept), 1, mine);
     if (status == EPX_OK && w->pooled->dims.checks)
-        status = push_block(w, epx_pooled_lane(w->pooled, w->plan->lane->index, map->note), 0,
-                            epx_pooled_home_offset(w, map->home_note), 8, 8);
+        status = push_block(w, map->block_runs, epx_pooled_lane(w->pooled, w->plan->lane->index, map->note),
+                            0, epx_pooled_home_offset(w, map->home_note), 8, 8);
     return status;
 }
 
@@ -61,7 +61,7 @@ epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, 
     const epx_shape_t *shape = env->shape;
     const epx_pooled_map_t *map = &w->pooled->map;
     epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
-                         .dst = env->segment.peer_ptr,
+                         .dst = w->pooled->destinations,
                          .index = epx_pooled_side(w, map->to),
                          .runs = epx_pooled_static(w->pooled, map->back_runs),
                          .run_count = shape->ranks,
@@ -89,7 +89,9 @@ epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, 
                                                 .dst_offset = epx_pooled_home_offset(w, map->home_dots),
                                                 .dst_stride = sizeof(float),
                                                 .bytes = sizeof(float)});
-    epx_status_t status = env->kernels->push(&args, w->stream);
+    epx_status_t status = epx_pooled_fill_staged(w);
+    if (status == EPX_OK)
+        status = env->kernels->push(&args, w->stream);
     if (status == EPX_OK)
         status = push_verdict(w);
     if (status != EPX_OK)

@@ -34,7 +34,9 @@ typedef struct epx_pooled_dims {
     int32_t local_max, virtual_local_max; /* experts of the real and virtual rank that own most */
     int32_t tag_bytes;
     int64_t header_bytes;
-    int32_t sides; /* 2: gradients have incoming slabs and batches of their own */
+    int32_t staged;    /* 1: what goes to others is written into a mirror of the segment first (stage.c) */
+    int64_t home_room; /* rows that what comes home has room for: home_rows, or what the mirror takes */
+    int32_t sides;     /* 2: gradients have incoming slabs and batches of their own */
     int32_t extra_wave, backward, checks, sums; /* flags; checks: canary or full, sums: full */
 } epx_pooled_dims_t;
 
@@ -53,7 +55,8 @@ typedef struct epx_pooled_map {
     int64_t home_note, home_kept, home_rows, home_dots, home_sum;
     int64_t slot_segment_bytes, slot_batch_bytes; /* sides and home together */
     /* scratch: static tables */
-    int64_t owner, local, first, expert, base, before, out_runs, back_runs, block_runs, zeros;
+    int64_t owner, local, first, expert, base, before, out_runs, back_runs, block_runs, kept_runs,
+        destinations, zeros;
     /* scratch per lane, from the lane's begin */
     int64_t lane_begin, lane_bytes;
     int64_t list, headers, tags, pointers, bad, notice, counts, gate, slot, remaining, move, place, acc, note,
@@ -61,6 +64,7 @@ typedef struct epx_pooled_map {
     /* scratch per (lane, slot, side), from its begin */
     int64_t side_begin, side_bytes;
     int64_t to, from, kept, start, count, weight, dots;
+    int64_t mirror; /* staged: how far behind its real part the segment's mirror lies */
     int64_t segment_bytes, scratch_bytes, batch_bytes;
     /* plan */
     int64_t plan_valid, plan_weights, plan_expert, plan_place, plan_kept, plan_counts, plan_bytes;
@@ -78,13 +82,16 @@ typedef struct epx_pooled {
     epx_pooled_map_t map;
     epx_k_pooled_layout_t layout;
     int64_t remote_out, remote_in; /* rows of slabs to and from other ranks */
-    int64_t host_tables[];         /* base [S + 1], before [N] as int32; three tables of S runs */
+    void *const *destinations;     /* [S] device: where kernels store what is for each rank */
+    int64_t host_tables[]; /* base [S + 1], before [N] as int32; four tables of S runs; staged: the pieces of
+                              a post */
 } epx_pooled_t;
 
 /* The tables in host_tables. */
 typedef struct epx_pooled_tables {
     int32_t *base, *before;
-    epx_run_t *out, *back, *block;
+    epx_run_t *out, *back, *block, *kept;
+    epx_piece_t *send, *receive;
 } epx_pooled_tables_t;
 
 /* A wave as the moves see it. */
@@ -104,7 +111,7 @@ typedef struct epx_pooled_wave {
 epx_shape_t epx_pooled_shape(const epx_shape_t *asked);
 
 int epx_pooled_probe(const epx_shape_t *shape, uint32_t caps, char *reason, size_t reason_bytes);
-epx_status_t epx_pooled_dims(const epx_shape_t *shape, const epx_services_t *services,
+epx_status_t epx_pooled_dims(const epx_shape_t *shape, uint32_t caps, const epx_services_t *services,
                              epx_pooled_dims_t *dims_p);
 void epx_pooled_map(const epx_shape_t *shape, const epx_pooled_dims_t *dims, epx_pooled_map_t *map_p);
 epx_status_t epx_pooled_query(const epx_shape_t *shape, uint32_t caps, const epx_services_t *services,
@@ -166,6 +173,14 @@ epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, 
 /* The chain of sums over what came home; weights NULL: 1. */
 epx_status_t epx_pooled_sum(const epx_pooled_wave_t *w, const float *weights, const uint8_t *kept, void *out);
 epx_k_rows_t epx_pooled_rows_of(const epx_pooled_wave_t *w);
+
+/* ---- stage.c: fabrics without loads and stores ---- */
+
+enum { EPX_POOLED_PARTS = 6 }; /* of a message */
+/* Lists what this move sends and gets. */
+epx_pieces_t epx_pooled_list_pieces(const epx_pooled_wave_t *w);
+/* EPX_CHECK: what this move stages, before kernels write there. */
+epx_status_t epx_pooled_fill_staged(const epx_pooled_wave_t *w);
 
 /* ---- checks.c: EPX_CHECK=canary and full; all synchronise, all do nothing when checks are off ---- */
 

@@ -12,10 +12,8 @@ enum { AUTO_SCORE = 20, DEFAULT_WAVES = 3 };
 
 /* ---- whether ---------------------------------------------------------------------------------------------------- */
 
-static const char *refusal(const epx_shape_t *shape, uint32_t caps)
+static const char *refusal(const epx_shape_t *shape)
 {
-    if (!(caps & EPX_FABRIC_LOADSTORE))
-        return "needs a fabric with loads and stores (others come with a later version)";
     if (shape->accept != EPX_ACCEPT_DEFAULT)
         return "EPX_ACCEPT has no meaning here: who is kept follows from pooled_wave's two gates; unset it, "
                "or use ragged";
@@ -31,7 +29,8 @@ static const char *refusal(const epx_shape_t *shape, uint32_t caps)
 
 int epx_pooled_probe(const epx_shape_t *shape, uint32_t caps, char *reason, size_t reason_bytes)
 {
-    const char *text = refusal(shape, caps);
+    const char *text = refusal(shape);
+    (void)caps; /* any fabric will do */
     snprintf(reason, reason_bytes, "%s", text != NULL ? text : "");
     return text != NULL ? 0 : AUTO_SCORE;
 }
@@ -71,14 +70,14 @@ static double bytes_at_most(const epx_shape_t *shape, const epx_pooled_dims_t *d
 {
     double beside = 256, slots = (double)shape->lanes * shape->depth;
     double rows =
-        2.0 * ((double)dims->slab_rows * shape->ranks + (double)dims->batch_rows) + (double)dims->home_rows;
+        2.0 * ((double)dims->slab_rows * shape->ranks + (double)dims->batch_rows) + (double)dims->home_room;
     double tables =
         16.0 * ((double)shape->virtual_ranks * shape->experts + (double)dims->home_rows * shape->waves);
     double lane = 4.0 * shape->tokens_max * shape->width + 64.0 * (double)dims->assignments + tables;
-    return slots * rows * ((double)shape->row_bytes + beside) + shape->lanes * lane;
+    return (dims->staged ? 2 : 1) * slots * rows * ((double)shape->row_bytes + beside) + shape->lanes * lane;
 }
 
-epx_status_t epx_pooled_dims(const epx_shape_t *shape, const epx_services_t *services,
+epx_status_t epx_pooled_dims(const epx_shape_t *shape, uint32_t caps, const epx_services_t *services,
                              epx_pooled_dims_t *dims_p)
 {
     epx_rule_t rule = epx_rule_of(shape, shape->waves);
@@ -89,6 +88,8 @@ epx_status_t epx_pooled_dims(const epx_shape_t *shape, const epx_services_t *ser
         dims.home_rows += slots;
         dims.slab_rows = slots > dims.slab_rows ? slots : dims.slab_rows;
     }
+    dims.staged = epx_is_staged(caps) && shape->ranks > 1;
+    dims.home_room = dims.staged ? dims.slab_rows * shape->ranks : dims.home_rows;
     int64_t align = shape->row_align, rows = cut(epx_pooled_rows(&rule));
     dims.rows_per_expert = cut((rows + align - 1) / align * align);
     dims.local_max = largest_owner(&shape->real);
@@ -162,10 +163,10 @@ static void map_home(const epx_shape_t *shape, const epx_pooled_dims_t *dims, ep
     for (int32_t side = 0; side < dims->sides; side++)
         end += map->side[side].segment_bytes;
     map->home_note = take_if(dims->checks, &end, 8 * (int64_t)shape->ranks);
-    map->home_kept = epx_take_area(&end, dims->home_rows);
-    map->home_rows = epx_take_area(&end, dims->home_rows * shape->row_bytes);
-    map->home_dots = take_if(dims->backward, &end, dims->home_rows * (int64_t)sizeof(float));
-    map->home_sum = take_if(dims->sums, &end, dims->home_rows * (int64_t)sizeof(uint32_t));
+    map->home_kept = epx_take_area(&end, dims->home_room);
+    map->home_rows = epx_take_area(&end, dims->home_room * shape->row_bytes);
+    map->home_dots = take_if(dims->backward, &end, dims->home_room * (int64_t)sizeof(float));
+    map->home_sum = take_if(dims->sums, &end, dims->home_room * (int64_t)sizeof(uint32_t));
     map->slot_segment_bytes = end;
 }
 
@@ -181,6 +182,8 @@ static void map_static(const epx_shape_t *shape, int64_t *end, epx_pooled_map_t 
     map->out_runs = epx_take_area(end, shape->ranks * run);
     map->back_runs = epx_take_area(end, shape->ranks * run);
     map->block_runs = epx_take_area(end, shape->ranks * run);
+    map->kept_runs = epx_take_area(end, shape->ranks * run);
+    map->destinations = epx_take_area(end, shape->ranks * (int64_t)sizeof(void *));
     map->zeros = take_if(shape->aux_bytes > 0, end, shape->aux_bytes);
 }
 
@@ -247,7 +250,8 @@ void epx_pooled_map(const epx_shape_t *shape, const epx_pooled_dims_t *dims, epx
     map_p->lane_begin = end;
     map_p->side_begin = map_p->lane_begin + map_p->lane_bytes * shape->lanes;
     map_p->scratch_bytes = map_p->side_begin + map_p->side_bytes * slots * dims->sides;
-    map_p->segment_bytes = map_p->slot_segment_bytes * slots;
+    map_p->mirror = dims->staged ? map_p->slot_segment_bytes * slots : 0;
+    map_p->segment_bytes = map_p->slot_segment_bytes * slots + map_p->mirror;
     map_p->batch_bytes = map_p->slot_batch_bytes * slots;
     map_plan(shape, dims, map_p);
 }
@@ -268,20 +272,21 @@ epx_status_t epx_pooled_query(const epx_shape_t *asked, uint32_t caps, const epx
     const epx_shape_t filled = epx_pooled_shape(asked), *shape = &filled;
     epx_pooled_dims_t dims;
     epx_pooled_map_t map;
-    (void)caps; /* probe has refused what has no loads and stores */
-    epx_status_t status = epx_pooled_dims(shape, services, &dims);
+    epx_status_t status = epx_pooled_dims(shape, caps, services, &dims);
     if (status != EPX_OK)
         return status;
     epx_pooled_map(shape, &dims, &map);
 
     int64_t counts = dims.extra_wave ? shape->splits * (int64_t)shape->experts * (int64_t)sizeof(int32_t) : 0;
     int64_t tables = (shape->ranks + (int64_t)1 + shape->virtual_ranks) * (int64_t)sizeof(int32_t);
+    int64_t pieces = dims.staged ? 2 * EPX_POOLED_PARTS * (int64_t)shape->ranks : 0;
     *sizes_p = (epx_sizes_t){
         .segment_bytes = map.segment_bytes,
+        .staging_bytes = map.mirror,
         .scratch_bytes = map.scratch_bytes,
         .batch_bytes = map.batch_bytes,
         .state_bytes = (int64_t)sizeof(epx_pooled_t) + epx_round_up(tables, 8) +
-                       3 * shape->ranks * (int64_t)sizeof(epx_run_t),
+                       4 * shape->ranks * (int64_t)sizeof(epx_run_t) + pieces * (int64_t)sizeof(epx_piece_t),
         .plan_bytes = map.plan_bytes,
         .plan_state_bytes = (int64_t)sizeof(epx_pooled_state_t) +
                             (int64_t)EPX_MOVES * shape->depth * (int64_t)sizeof(uint64_t),

@@ -21,23 +21,38 @@ static void number_rows(const epx_shape_t *shape, const epx_pooled_tables_t *tab
 }
 
 /*
- * Who gets what: out, my slab to d; back, the rows that came from d; block, one entry of a table by peer.
- * Everybody begins with his right neighbour, so that not all write to one rank at once.
+ * Who gets what: out, my slab to d; back, the rows that came from d; block, one entry of a table by peer;
+ * kept, the kept bits of what came from d. Everybody begins with his right neighbour, so that not all write
+ * to one rank at once. What goes to others stands at the receiver where the sender's things do; staged, it
+ * stands in this rank's mirror where the receiver's do.
  */
 static void number_runs(const epx_shape_t *shape, const epx_pooled_dims_t *dims,
                         const epx_pooled_tables_t *tables)
 {
     int32_t me = shape->rank, mine = tables->base[me + 1] - tables->base[me];
     for (int32_t i = 0; i < shape->ranks; i++) {
-        int32_t d = (int32_t)(((int64_t)me + 1 + i) % shape->ranks);
+        int32_t d = (int32_t)(((int64_t)me + 1 + i) % shape->ranks), at = dims->staged ? d : me;
+        int64_t home = dims->staged && d != me ? d * dims->slab_rows : tables->base[me];
         tables->out[i] = (epx_run_t){.first = tables->base[d],
-                                     .row = me * dims->slab_rows,
+                                     .row = at * dims->slab_rows,
                                      .peer = d,
                                      .rows = tables->base[d + 1] - tables->base[d]};
-        tables->back[i] =
-            (epx_run_t){.first = d * dims->slab_rows, .row = tables->base[me], .peer = d, .rows = mine};
-        tables->block[i] = (epx_run_t){.first = d, .row = me, .peer = d, .rows = 1};
+        tables->back[i] = (epx_run_t){.first = d * dims->slab_rows, .row = home, .peer = d, .rows = mine};
+        tables->block[i] = (epx_run_t){.first = d, .row = at, .peer = d, .rows = 1};
+        tables->kept[i] = (epx_run_t){.first = d, .row = home, .peer = d, .rows = 1};
     }
+}
+
+/* Without loads and stores kernels reach this rank's segment alone. */
+static epx_status_t set_destinations(epx_pooled_t *pooled)
+{
+    const epx_transport_env_t *env = &pooled->transport.env;
+    void *table = epx_pooled_static(pooled, pooled->map.destinations);
+    pooled->destinations = env->segment.peer_ptr;
+    if (!epx_is_staged(env->fabric->caps))
+        return EPX_OK;
+    pooled->destinations = table;
+    return epx_staged_table(env, table, env->segment.base, (char *)env->segment.base + pooled->map.mirror);
 }
 
 typedef struct table_row {
@@ -64,6 +79,7 @@ static epx_status_t copy_tables(epx_pooled_t *pooled, const epx_pooled_tables_t 
         {map->out_runs, tables->out, runs},
         {map->back_runs, tables->back, runs},
         {map->block_runs, tables->block, runs},
+        {map->kept_runs, tables->kept, runs},
     };
     epx_status_t status = EPX_OK;
     for (size_t i = 0; status == EPX_OK && i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -115,7 +131,7 @@ static epx_status_t pooled_open(const epx_transport_env_t *asked, void *memory, 
     pooled->shape = epx_pooled_shape(asked->shape);
     pooled->transport = (epx_transport_t){.ops = &epx_transport_pooled_wave, .env = *asked};
     pooled->transport.env.shape = &pooled->shape;
-    epx_status_t status = epx_pooled_dims(env->shape, env->services, &pooled->dims);
+    epx_status_t status = epx_pooled_dims(env->shape, env->fabric->caps, env->services, &pooled->dims);
     if (status != EPX_OK)
         return status;
     epx_pooled_map(env->shape, &pooled->dims, &pooled->map);
@@ -127,6 +143,8 @@ static epx_status_t pooled_open(const epx_transport_env_t *asked, void *memory, 
     pooled->remote_out = pooled->dims.home_rows - mine;
     pooled->remote_in = (int64_t)mine * (env->shape->ranks - 1);
     status = copy_tables(pooled, &tables);
+    if (status == EPX_OK)
+        status = set_destinations(pooled);
     if (status == EPX_OK)
         status = epx_canary_fill(&pooled->transport, env->segment.base, pooled->map.segment_bytes, NULL);
     if (status == EPX_OK)

@@ -37,7 +37,7 @@ static epx_status_t push_headers(const epx_pooled_wave_t *w)
     const epx_pooled_map_t *map = &w->pooled->map;
     int64_t bytes = w->pooled->dims.header_bytes;
     epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
-                         .dst = env->segment.peer_ptr,
+                         .dst = w->pooled->destinations,
                          .runs = epx_pooled_static(w->pooled, map->block_runs),
                          .run_count = env->shape->ranks,
                          .rank = env->shape->rank,
@@ -61,7 +61,7 @@ static epx_status_t push_rows(const epx_pooled_wave_t *w, const void *rows, cons
     const epx_pooled_map_t *map = &w->pooled->map;
     const epx_pooled_side_map_t *side = &map->side[w->side];
     epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
-                         .dst = env->segment.peer_ptr,
+                         .dst = w->pooled->destinations,
                          .index = epx_pooled_lane(w->pooled, w->plan->lane->index, map->list),
                          .runs = epx_pooled_static(w->pooled, map->out_runs),
                          .run_count = shape->ranks,
@@ -126,6 +126,8 @@ static void account_out(const epx_pooled_wave_t *w)
 epx_status_t epx_pooled_send_out(epx_pooled_wave_t *w, const void *rows, const void *aux)
 {
     epx_status_t status = epx_pooled_find_places(w);
+    if (status == EPX_OK)
+        status = epx_pooled_fill_staged(w);
     if (status == EPX_OK)
         status = pack(w);
     if (status == EPX_OK)

@@ -15,7 +15,8 @@ epx_ring_tally_t epx_ring_tally(const epx_ring_t *ring, const epx_plan_base_t *p
     int64_t entries = (int64_t)EPX_MOVES * shape->ranks;
     uint64_t *epochs = (uint64_t *)(state->call + EPX_MOVES * shape->depth);
     int32_t *sent = (int32_t *)(epochs + entries);
-    return (epx_ring_tally_t){.sent = sent, .received = sent + entries};
+    return (epx_ring_tally_t){
+        .sent = sent, .received = sent + entries, .tokens = (int64_t *)(void *)(sent + 2 * entries)};
 }
 
 static int64_t entry(const epx_ring_step_t *step, int32_t block)
@@ -40,6 +41,7 @@ void epx_ring_forget(const epx_ring_t *ring, epx_plan_base_t *plan)
     memset(tally.sent, 0, bytes);
     memset(tally.received, 0, bytes);
     ((epx_ring_plan_t *)plan->state)->fetched = 0;
+    ((epx_ring_plan_t *)plan->state)->known = 0;
 }
 
 epx_status_t epx_ring_fetch_tokens(epx_ring_t *ring, epx_plan_base_t *plan, epx_stream_t stream)

@@ -69,7 +69,7 @@ static epx_status_t pass_block(epx_ring_step_t *step, const source_t *source)
     int64_t at = epx_ring_slot_at(step, step->wave + 1),
             k_bytes = step->shape->top_k * (int64_t)sizeof(int32_t);
     epx_k_push_t args = {.units = step->shape->sm_budget,
-                         .dst = env->segment.peer_ptr,
+                         .dst = step->ring->destinations,
                          .runs = epx_ring_plan_runs(step->ring, step->plan) + step->block,
                          .run_count = 1,
                          .rank = step->shape->rank,
@@ -83,6 +83,8 @@ static epx_status_t pass_block(epx_ring_step_t *step, const source_t *source)
         add_checksums(&args, source, at + slot->checksum, step->shape->row_bytes);
 
     epx_status_t status = epx_ring_await_right(step);
+    if (status == EPX_OK)
+        status = epx_ring_clear_staged(step);
     if (status == EPX_OK)
         status = env->kernels->push(&args, step->stream);
     if (status == EPX_OK)

@@ -70,9 +70,10 @@ static epx_ring_chain_t *chain_of(const epx_ring_step_t *step)
     return &step->ring->lane[step->lane].chain[step->chain];
 }
 
-static epx_status_t post(epx_ring_step_t *step, int32_t channel, uint64_t epoch, int32_t peer)
+static epx_status_t post(epx_ring_step_t *step, int32_t channel, uint64_t epoch, int32_t peer,
+                         const epx_pieces_t *pieces)
 {
-    return epx_move_post(&step->ring->base, step->plan, channel, epoch, peer, NULL, step->stream);
+    return epx_move_post(&step->ring->base, step->plan, channel, epoch, peer, pieces, step->stream);
 }
 
 /* credit: as in epx_move_wait_t. */
@@ -105,7 +106,8 @@ static uint64_t *epochs_of(const epx_ring_t *ring, const epx_plan_base_t *plan)
 int64_t epx_ring_plan_state_bytes(const epx_shape_t *shape)
 {
     return (int64_t)sizeof(epx_ring_plan_t) + EPX_MOVES * shape->depth * (int64_t)sizeof(epx_ring_call_t) +
-           (int64_t)EPX_MOVES * shape->ranks * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
+           (int64_t)EPX_MOVES * shape->ranks * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t)) +
+           shape->ranks * (int64_t)sizeof(int64_t);
 }
 
 void epx_ring_end_pass(epx_plan_base_t *plan)
@@ -156,6 +158,8 @@ epx_status_t epx_ring_start(epx_ring_step_t *step, epx_transport_t *transport, e
 {
     epx_ring_plan_t *state = plan->state;
     epx_status_t status = epx_ring_fetch_tokens((epx_ring_t *)transport, plan, stream);
+    if (status == EPX_OK)
+        status = epx_ring_learn_tokens((epx_ring_t *)transport, plan, stream);
     if (status != EPX_OK)
         return status;
     epx_ring_resume(step, transport, plan, move, wave, stream);
@@ -187,7 +191,13 @@ epx_status_t epx_ring_await_right(epx_ring_step_t *step)
 
 epx_status_t epx_ring_passed(epx_ring_step_t *step)
 {
-    return post(step, data_channel(step, step->wave + 1), *step->epoch, step->ring->right);
+    epx_piece_t send[EPX_RING_PARTS], receive[EPX_RING_PARTS];
+    epx_pieces_t list = epx_pieces_begin(send, receive), *pieces = NULL;
+    if (step->ring->mirror > 0) {
+        pieces = &list;
+        epx_ring_list_pieces(step, pieces);
+    }
+    return post(step, data_channel(step, step->wave + 1), *step->epoch, step->ring->right, pieces);
 }
 
 epx_status_t epx_ring_done(epx_ring_step_t *step)
@@ -199,6 +209,7 @@ epx_status_t epx_ring_done(epx_ring_step_t *step)
     /* Hop 1 of the next pass goes where the last odd hop went; the way home may be one too. */
     if ((step->wave & 1) != 0 || (step->chain == EPX_RING_SUMS && last))
         step->plan->lane->acknowledged[step->chain] = (chain->need = *step->epoch) - step->plan->lane->base;
-    return step->shape->ranks > 1 ? post(step, channel_of(step, WORD_FREE), *step->epoch, step->ring->left)
-                                  : EPX_OK;
+    return step->shape->ranks > 1
+               ? post(step, channel_of(step, WORD_FREE), *step->epoch, step->ring->left, NULL)
+               : EPX_OK;
 }

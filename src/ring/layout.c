@@ -108,6 +108,7 @@ static void lay_out_scratch(const epx_shape_t *shape, epx_ring_layout_t *layout)
     end = 0;
     layout->local = epx_take_area(&end, shape->experts * (int64_t)sizeof(int32_t));
     layout->tables = epx_take_area(&end, epx_shape_tables_bytes(shape));
+    layout->destinations = epx_take_area(&end, shape->ranks * (int64_t)sizeof(void *));
     layout->zeros = epx_take_area(&end, ZEROS_BYTES);
     layout->lanes_scratch = end;
 }
@@ -161,6 +162,13 @@ int epx_ring_lay_out(const epx_shape_t *shape, epx_ring_layout_t *layout_p)
     return 1;
 }
 
+/* What goes to the right neighbour stands where it will stand there, in a mirror of this rank's own segment.
+ */
+int64_t epx_ring_staging(const epx_shape_t *shape, const epx_ring_layout_t *layout, uint32_t fabric_caps)
+{
+    return epx_is_staged(fabric_caps) && shape->ranks > 1 ? layout->segment_bytes : 0;
+}
+
 int64_t epx_ring_state_bytes(const epx_shape_t *shape)
 {
     return (int64_t)sizeof(epx_ring_t) + shape->lanes * (int64_t)sizeof(epx_ring_lane_t) +
@@ -177,6 +185,7 @@ static int refuse(char *reason, size_t reason_bytes, const char *text)
 
 int epx_ring_probe(const epx_shape_t *shape, uint32_t fabric_caps, char *reason, size_t reason_bytes)
 {
+    (void)fabric_caps; /* any fabric will do */
     if (shape->waves != 0)
         return refuse(reason, reason_bytes,
                       "EPX_WAVES has no meaning for ring: it has one wave for each rank");
@@ -196,15 +205,12 @@ int epx_ring_probe(const epx_shape_t *shape, uint32_t fabric_caps, char *reason,
     if (shape->batch == EPX_BATCH_INDEXED)
         return refuse(reason, reason_bytes,
                       "EPX_BATCH=indexed needs ragged's rank wire: ring expands its batches");
-    if ((fabric_caps & EPX_FABRIC_LOADSTORE) == 0)
-        return refuse(reason, reason_bytes, "needs a fabric with loads and stores (later version)");
     return 10;
 }
 
 epx_status_t epx_ring_query(const epx_shape_t *shape, uint32_t fabric_caps, const epx_services_t *services,
                             epx_sizes_t *sizes_p)
 {
-    (void)fabric_caps;
     epx_ring_layout_t layout;
     if (!epx_ring_lay_out(shape, &layout))
         return services->fail(
@@ -218,7 +224,9 @@ epx_status_t epx_ring_query(const epx_shape_t *shape, uint32_t fabric_caps, cons
             "ring: tokens_max %d * top_k %d with row_align %d gives 2^31 rows or more; make tokens_max "
             "smaller",
             shape->tokens_max, shape->top_k, shape->row_align);
-    *sizes_p = (epx_sizes_t){.segment_bytes = layout.segment_bytes,
+    int64_t staging = epx_ring_staging(shape, &layout, fabric_caps);
+    *sizes_p = (epx_sizes_t){.segment_bytes = layout.segment_bytes + staging,
+                             .staging_bytes = staging,
                              .scratch_bytes = layout.scratch_bytes,
                              .batch_bytes = layout.batch_bytes,
                              .state_bytes = epx_ring_state_bytes(shape),

@@ -15,6 +15,21 @@ static epx_status_t place_local(epx_ring_t *ring)
                              (size_t)env->shape->experts * sizeof(*ring->local), NULL);
 }
 
+/* Where kernels store for the right neighbour. */
+static epx_status_t set_destinations(epx_ring_t *ring)
+{
+    const epx_transport_env_t *env = &ring->base.env;
+    char *table = (char *)env->scratch + ring->layout.destinations;
+    ring->mirror = epx_ring_staging(env->shape, &ring->layout, env->fabric->caps);
+    ring->destinations = env->segment.peer_ptr;
+    if (!epx_is_staged(env->fabric->caps))
+        return env->device->copy(&ring->right_base, &env->segment.peer_ptr[ring->right],
+                                 sizeof(ring->right_base), NULL);
+    ring->destinations = (void *const *)table;
+    ring->right_base = (char *)env->segment.base + ring->mirror;
+    return epx_staged_table(env, table, env->segment.base, ring->right_base);
+}
+
 static epx_status_t ring_open(const epx_transport_env_t *env, void *memory, epx_transport_t **transport_p)
 {
     epx_ring_t *ring = memory;
@@ -35,10 +50,10 @@ static epx_status_t ring_open(const epx_transport_env_t *env, void *memory, epx_
                                    (size_t)(ring->layout.lanes_scratch - ring->layout.zeros), NULL);
     /* Peers fill slots only after the whole group has opened, so that this may overwrite anything. */
     if (status == EPX_OK)
-        status = epx_canary_fill(&ring->base, env->segment.base, ring->layout.segment_bytes, NULL);
+        status = set_destinations(ring);
     if (status == EPX_OK)
-        status = env->device->copy(&ring->right_base, &env->segment.peer_ptr[ring->right],
-                                   sizeof(ring->right_base), NULL);
+        status =
+            epx_canary_fill(&ring->base, env->segment.base, ring->layout.segment_bytes + ring->mirror, NULL);
     if (status == EPX_OK)
         status = env->device->synchronize(NULL);
     if (status == EPX_OK)

@@ -13,6 +13,7 @@
  *   block.c   dispatch and combine_backward: blocks
  *   sum.c     combine and dispatch_backward: sums
  *   check.c   what EPX_CHECK looks at
+ *   stage.c   fabrics without loads and stores
  */
 #ifndef EPX_RING_RING_H
 #define EPX_RING_RING_H
@@ -101,6 +102,7 @@ typedef struct epx_ring_layout {
     int64_t lane_segment, lane_scratch, lane_batch; /* bytes of a lane's part */
     int64_t side_places[EPX_RING_SIDES];            /* in a lane's scratch, behind the desk */
     int64_t local, tables; /* in scratch, before the lanes: [E] int32; who owns what */
+    int64_t destinations;  /* behind them: [S] segments as this rank's kernels reach them, where staged */
     int64_t zeros;         /* behind them: 64 zero bytes */
     int64_t lanes_scratch; /* where the lanes' scratch begins */
     int64_t plan_tokens, plan_runs, plan_kept, plan_weights; /* in a plan's bytes */
@@ -109,6 +111,9 @@ typedef struct epx_ring_layout {
 
 /* Pure, from the shape alone and the same on all ranks. Zero when the shape is larger than any memory. */
 int epx_ring_lay_out(const epx_shape_t *shape, epx_ring_layout_t *layout_p);
+
+/* Bytes of staging behind the segment of the layout; 0: nothing is staged. */
+int64_t epx_ring_staging(const epx_shape_t *shape, const epx_ring_layout_t *layout, uint32_t fabric_caps);
 
 int epx_ring_probe(const epx_shape_t *shape, uint32_t fabric_caps, char *reason, size_t reason_bytes);
 epx_status_t epx_ring_query(const epx_shape_t *shape, uint32_t fabric_caps, const epx_services_t *services,
@@ -131,10 +136,12 @@ typedef struct epx_ring {
     epx_transport_t base;
     epx_ring_layout_t layout;
     int32_t left, right;
-    char *right_base;         /* the right neighbour's segment, as this rank's kernels see it */
-    epx_ring_lane_t *lane;    /* [lanes] */
-    int32_t *local;           /* [E] host copy of what layout.local holds */
-    epx_shape_t device_shape; /* with its tables on the device, for the layout kernel */
+    char *right_base; /* the right neighbour's segment, as this rank's kernels see it; or the mirror */
+    int64_t mirror;   /* how far behind my segment its mirror lies; 0: nothing is staged */
+    void *const *destinations; /* [S] device */
+    epx_ring_lane_t *lane;     /* [lanes] */
+    int32_t *local;            /* [E] host copy of what layout.local holds */
+    epx_shape_t device_shape;  /* with its tables on the device, for the layout kernel */
 } epx_ring_t;
 
 /* What a start call leaves for its finish. */
@@ -143,9 +150,10 @@ typedef struct epx_ring_call {
 } epx_ring_call_t;
 
 /* The handle part of a plan; behind the calls: epochs [EPX_MOVES, S], then blocks sent and received
- * [EPX_MOVES, S] that have not been accounted yet. */
+ * [EPX_MOVES, S] that have not been accounted yet, then T of every rank [S]. */
 typedef struct epx_ring_plan {
     int32_t fetched;         /* 1: an attached plan's T of every rank is (or will be) in the report */
+    int32_t known;           /* 1: staged, the host has T of every rank */
     int32_t next[EPX_MOVES]; /* the hop that starts next in this pass; 0: the pass has no such call yet */
     epx_ring_call_t call[];  /* [EPX_MOVES, depth] */
 } epx_ring_plan_t;
@@ -251,6 +259,7 @@ static inline epx_k_rows_t epx_ring_batch_rows(const epx_ring_step_t *step)
  * account. */
 typedef struct epx_ring_tally {
     int32_t *sent, *received; /* [EPX_MOVES, S] */
+    int64_t *tokens;          /* [S], staged: T of every rank */
 } epx_ring_tally_t;
 epx_ring_tally_t epx_ring_tally(const epx_ring_t *ring, const epx_plan_base_t *plan);
 
@@ -287,6 +296,17 @@ epx_status_t epx_ring_passed(epx_ring_step_t *step);
 epx_status_t epx_ring_done(epx_ring_step_t *step);
 
 int32_t epx_ring_channels(const epx_shape_t *shape);
+
+/* ---- staging: stage.c --------------------------------------------------------------------------------------------- */
+
+/* Staged, the host learns T of every rank: at the end of a route, and in the first call of a plan whose bytes
+ * came from elsewhere. Synchronises once. */
+epx_status_t epx_ring_learn_tokens(epx_ring_t *ring, epx_plan_base_t *plan, epx_stream_t stream);
+/* What goes to the right for hop wave + 1, and comes from the left. */
+enum { EPX_RING_PARTS = 5 };
+void epx_ring_list_pieces(const epx_ring_step_t *step, epx_pieces_t *pieces);
+/* canary: fills the mirror of the slot of hop wave + 1, before anything is stored there. */
+epx_status_t epx_ring_clear_staged(epx_ring_step_t *step);
 
 /* ---- checks: check.c ---------------------------------------------------------------------------------------------- */
 

@@ -54,7 +54,7 @@ static epx_status_t push_floats(epx_ring_step_t *step, const float *src, int64_t
 {
     const epx_transport_env_t *env = &step->ring->base.env;
     epx_k_push_t args = {.units = step->shape->sm_budget,
-                         .dst = env->segment.peer_ptr,
+                         .dst = step->ring->destinations,
                          .runs = epx_ring_plan_runs(step->ring, step->plan) + step->block,
                          .run_count = 1,
                          .part = {{.kind = EPX_PART_COPY,
@@ -110,6 +110,8 @@ static epx_status_t pass_sums(epx_ring_step_t *step)
     char *next = step->ring->right_base + at,
          *mine = step->wave == 0 ? next : epx_ring_slot(step, step->wave);
     epx_status_t status = epx_ring_await_right(step);
+    if (status == EPX_OK)
+        status = epx_ring_clear_staged(step);
     if (status == EPX_OK && step->shape->check == EPX_CHECK_FULL)
         status = pass_checked(step, mine, next, at);
     else if (status == EPX_OK)
