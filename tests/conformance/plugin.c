@@ -12,6 +12,7 @@
 
 #include "support/drive.h"
 #include "support/memory.h"
+#include "support/pieces.h"
 
 TestSuite(plugin, .init = clean_environment);
 
@@ -88,6 +89,7 @@ static void check_example(problem_t *p, schedule_t schedule, int passes)
 Test(plugin, example_gives_full_correct_steps)
 {
     only_on_host("the example stores rows by the host's processor");
+    only_with_stores("the example stores rows in its peers' memory");
     static const struct {
         int ranks, experts, top_k, width, tokens;
     } shapes[] = {{1, 3, 2, 5, 4}, {2, 5, 3, 100, 9}, {3, 7, 2, 8, 1}, {4, 2, 2, 3, 8}, {6, 12, 4, 33, 5}};
@@ -110,6 +112,7 @@ Test(plugin, example_gives_full_correct_steps)
 Test(plugin, example_is_chosen_by_the_environment)
 {
     only_on_host("the example stores rows by the host's processor");
+    only_with_stores("the example stores rows in its peers' memory");
     built_t built;
     build_example(&built);
     arm_t arm = arm_of(&built);
@@ -139,6 +142,7 @@ static void refused_rank(rank_t *self)
 Test(plugin, example_says_why_not)
 {
     only_on_host("the example stores rows by the host's processor");
+    only_with_stores("the example stores rows in its peers' memory");
     built_t built;
     build_example(&built);
     arm_t arm = arm_of(&built);
@@ -162,6 +166,7 @@ static void prefixed_rank(rank_t *self)
 Test(plugin, prefixed_variables_of_a_plugin)
 {
     only_on_host("the example stores rows by the host's processor");
+    only_with_stores("the example stores rows in its peers' memory");
     built_t built;
     build_example(&built);
     arm_t arm = arm_of(&built);
@@ -208,6 +213,7 @@ static void failed_rank(rank_t *self)
 Test(plugin, example_after_failed_routes)
 {
     only_on_host("the example stores rows by the host's processor");
+    only_with_stores("the example stores rows in its peers' memory");
     built_t built;
     build_example(&built);
     arm_t arm = arm_of(&built);

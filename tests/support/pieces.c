@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/pieces.h"
 
+#include <criterion/criterion.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -336,5 +337,16 @@ static void choose(void)
 void test_fabric_choose(void) { pthread_once(&chosen.once, choose); }
 
 int rows_land_at_start(void) { return !chosen.takes; }
+
+int words_are_one_sided(void)
+{
+    return !chosen.stands_in || (pieces_ops.caps & EPX_FABRIC_ONE_SIDED_WORDS) != 0;
+}
+
+void only_with_stores(const char *why)
+{
+    if (chosen.stands_in)
+        cr_skip_test("with loads and stores only: %s", why);
+}
 
 int64_t pieces_sent(void) { return atomic_load(&chosen.sent); }

@@ -26,6 +26,13 @@ void test_fabric_choose(void);
 /* 1: a row lies at its receiver when the sender's start call has returned. */
 int rows_land_at_start(void);
 
+/* 0: there are no one-sided words, so all ranks know at the end of a route how it went everywhere. */
+int words_are_one_sided(void);
+
+/* Tests of transports that store into peers' memory themselves begin with it; ends the test with the reason.
+ */
+void only_with_stores(const char *why);
+
 /* Pieces that all ranks of this process have sent so far. */
 int64_t pieces_sent(void);
 

@@ -72,7 +72,7 @@ Test(pooled_sizes, settings_without_meaning_are_refused)
     char reason[256] = "x";
     epx_shape_t shape = five_experts();
     cr_expect_gt(ops->probe(&shape, LOCAL, reason, sizeof(reason)), 0);
-    expect_refused(&shape, EPX_FABRIC_ONE_SIDED_WORDS, "loads and stores");
+    cr_expect_gt(ops->probe(&shape, 0, reason, sizeof(reason)), 0);
 
     shape.accept = EPX_ACCEPT_PREFIX;
     expect_refused(&shape, LOCAL, "EPX_ACCEPT");
@@ -94,7 +94,7 @@ Test(pooled_sizes, settings_without_meaning_are_refused)
 static epx_pooled_dims_t dims_of(const epx_shape_t *shape)
 {
     epx_pooled_dims_t dims;
-    cr_assert_eq(epx_pooled_dims(shape, &services, &dims), EPX_OK, "%s", text);
+    cr_assert_eq(epx_pooled_dims(shape, LOCAL, &services, &dims), EPX_OK, "%s", text);
     return dims;
 }
 
@@ -152,6 +152,37 @@ Test(pooled_sizes, what_a_shape_does_without_takes_no_memory)
     shape = five_experts();
     shape.depth = 4;
     cr_expect_eq(sizes_of(&shape).segment_bytes, 2 * plain.segment_bytes);
+}
+
+static int64_t staging_of(const epx_shape_t *shape)
+{
+    epx_sizes_t sizes, plain = sizes_of(shape);
+    cr_assert_eq(ops->query(shape, EPX_FABRIC_ONE_SIDED_WORDS, &services, &sizes), EPX_OK, "%s", text);
+    cr_expect_eq(plain.staging_bytes, 0);
+    cr_expect_eq(sizes.scratch_bytes, plain.scratch_bytes);
+    return sizes.staging_bytes;
+}
+
+/*
+ * A slot, in units of 256 bytes. In: two headers of 32 bytes 1, 2 * 8 rows of 16 bytes 1, their weights 1.
+ * Home, 13 rows: kept bits 1, rows 1, dots 1. Six in all; staged, home has room for 2 * 8 rows, which takes
+ * no more here.
+ */
+Test(pooled_sizes, staging_mirrors_what_one_rank_sends)
+{
+    epx_shape_t shape = five_experts();
+    cr_expect_eq(sizes_of(&shape).segment_bytes, 4 * 6 * 256);
+    cr_expect_eq(staging_of(&shape), 4 * 6 * 256);
+    shape.backward = EPX_BACKWARD_NONE;
+    cr_expect_eq(staging_of(&shape), 4 * 4 * 256);
+    /* Gradients come in apart: header, rows, weights; dots go home. */
+    shape.backward = EPX_BACKWARD_RECOMPUTE;
+    cr_expect_eq(staging_of(&shape), 4 * 8 * 256);
+    /* 16 rows of 272 bytes come in, 17 units; home has room for as many, where 13 would take 14. */
+    shape = five_experts();
+    shape.row_bytes = 272;
+    shape.width = 68;
+    cr_expect_eq(staging_of(&shape), 4 * (1 + 17 + 1 + 1 + 17 + 1) * 256);
 }
 
 Test(pooled_sizes, plans_do_not_grow_with_extra_waves)

@@ -123,8 +123,9 @@ static void end_open(end_t *e, int32_t rank, epx_check_t check)
                              .virt = owners3};
     cr_assert_eq(epx_ring_query(&e->shape, EPX_FABRIC_LOADSTORE, epx_services(), &e->sizes), EPX_OK);
     cr_assert(e->sizes.channels <= CHANNELS);
-    e->fabric = (plain_fabric_t){.base = {.ops = &plain_ops, .rank = rank, .ranks = RANKS},
-                                 .peer = &ends[1 - rank].fabric};
+    e->fabric = (plain_fabric_t){
+        .base = {.ops = &plain_ops, .rank = rank, .ranks = RANKS, .caps = EPX_FABRIC_LOADSTORE},
+        .peer = &ends[1 - rank].fabric};
     e->segment = memory(e->sizes.segment_bytes);
     e->scratch = memory(e->sizes.scratch_bytes);
     e->batch = memory(e->sizes.batch_bytes);
