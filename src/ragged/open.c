@@ -254,8 +254,8 @@ epx_status_t epx_ragged_post(const epx_ragged_call_t *call)
         if (status != EPX_OK)
             return status;
     }
-    return epx_move_post(&call->ragged->base, call->plan, channel_of(call), *epoch_of(call), EPX_ALL_PEERS, pieces,
-                         call->stream);
+    return epx_move_post(&call->ragged->base, call->plan, channel_of(call), *epoch_of(call), EPX_ALL_PEERS,
+                         pieces, call->stream);
 }
 
 epx_status_t epx_ragged_wait(const epx_ragged_call_t *call)

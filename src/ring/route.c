@@ -54,7 +54,8 @@ static epx_status_t lay_out(const route_t *route)
                                 .tokens_report = epx_plan_report(route->plan),
                                 .block_runs = epx_ring_plan_runs(ring, route->plan),
                                 .verdict = epx_route_for_kernels(route->plan)};
-    return ring->base.env.kernels->ring_layout(&args, route->stream);
+    epx_status_t status = ring->base.env.kernels->ring_layout(&args, route->stream);
+    return status == EPX_OK ? epx_ring_learn_tokens(route->ring, route->plan, route->stream) : status;
 }
 
 static epx_status_t exchange_and_lay_out(const route_t *route)

@@ -9,6 +9,9 @@
 #ifndef TESTS_ALONE_CRITERION_H
 #define TESTS_ALONE_CRITERION_H
 
+/* Tests share processes. */
+#define CRITERION_ALONE 1
+
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
