@@ -193,6 +193,13 @@ typedef struct epx_group_info {
 const char *epx_version(void);
 
 /*
+ * Makes the calling thread use number `index` of the device ("host", "cuda"), as cudaSetDevice does: what a
+ * group opened on this thread uses from then on. For programs that do not link the CUDA runtime themselves.
+ * Errors: ARG (no such device or number), UNSUPPORTED (the reason).
+ */
+epx_status_t epx_device_use(const char *device, int32_t index);
+
+/*
  * Opens a group on all ranks of `comm` (collective over comm). Agrees on the whole shape; a difference is
  * EPX_ERR_MISMATCH on every rank, naming the field and both values. Outputs are written on success only.
  * Errors: ARG, UNSUPPORTED (with every candidate's reason), NO_MEMORY (with the size by item), MISMATCH, PEER

@@ -686,3 +686,16 @@ Test(arguments, status_texts)
     cr_assert_str_eq(epx_last_error(), "");
     cr_assert_str_eq(epx_version(), "0.1.0");
 }
+
+Test(arguments, the_device_of_a_thread)
+{
+    cr_assert_eq(epx_device_use("host", 0), EPX_OK);
+    cr_assert_eq(epx_device_use("host", 1), EPX_ERR_ARG);
+    cr_assert(strstr(epx_last_error(), "0 to 0") != NULL, "%s", epx_last_error());
+    cr_assert_eq(epx_device_use("host", -1), EPX_ERR_ARG);
+    cr_assert_eq(epx_device_use("tpu", 0), EPX_ERR_ARG);
+    cr_assert_eq(epx_device_use(NULL, 0), EPX_ERR_ARG);
+    epx_status_t status = epx_device_use("cuda", 0);
+    cr_assert(status == EPX_OK || status == EPX_ERR_UNSUPPORTED, "%s", epx_status_name(status));
+    cr_assert(status == EPX_OK || epx_last_error()[0] != '\0');
+}

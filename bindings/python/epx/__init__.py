@@ -21,7 +21,7 @@ from .errors import (
     TimeoutError,
     UnsupportedError,
 )
-from .group import DROPLESS, Group, Info, Memory, memory
+from .group import DROPLESS, Group, Info, Memory, memory, use_device
 from .plan import Batch, Plan, Stats
 
 __version__: str = _library.epx_version().decode()
@@ -48,4 +48,5 @@ __all__ = [
     "TimeoutError",
     "UnsupportedError",
     "memory",
+    "use_device",
 ]

@@ -19,6 +19,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "epx_version": (c_char_p, []),
     "epx_status_name": (c_char_p, [c_int]),
     "epx_last_error": (c_char_p, []),
+    "epx_device_use": (c_int, [c_char_p, c_int32]),
     "epx_comm_world": (c_int, [_HANDLE]),
     "epx_comm_threads": (c_int, [c_int32, _HANDLE]),
     "epx_comm_from_bootstrap": (c_int, [POINTER(s.Bootstrap), _HANDLE]),

@@ -119,6 +119,11 @@ class Info:
     owner: Tuple[int, ...]
 
 
+def use_device(device: str, index: int) -> None:
+    """Groups opened on this thread from now on use number `index` of "cuda" (or "host", which has one)."""
+    check(library.epx_device_use(device.encode(), index))
+
+
 class Group:
     """The ranks of one expert-parallel domain. Opening is collective over `comm`.
 
@@ -219,4 +224,4 @@ class Group:
         )
 
 
-__all__ = ["DROPLESS", "Group", "Info", "Memory", "configure", "memory"]
+__all__ = ["DROPLESS", "Group", "Info", "Memory", "configure", "memory", "use_device"]

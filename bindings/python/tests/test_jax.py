@@ -15,6 +15,7 @@ from jax.sharding import Mesh, PartitionSpec as P  # noqa: E402
 
 EXPERTS, TOP_K, WIDTH, HIDDEN, TOKENS = 8, 3, 16, 24, 10
 ROWS = P("ep")
+RANKS = min(4, len(jax.devices()))  # four of a processor, or the GPUs that there are
 
 
 def mesh_of(*shape: int) -> Mesh:
@@ -24,7 +25,7 @@ def mesh_of(*shape: int) -> Mesh:
 
 @pytest.fixture
 def group(transport: str) -> Iterator[ej.Group]:
-    with ej.Group(mesh_of(4), "ep", **options(transport)) as opened:
+    with ej.Group(mesh_of(RANKS), "ep", **options(transport)) as opened:
         yield opened
 
 
@@ -91,21 +92,21 @@ def reference(params: Any, x: Any, wr: Any) -> Any:
 
 
 def test_values_and_gradients(group: ej.Group) -> None:
-    args = inputs(1, 4)
-    same(measure(sharded(group, mesh_of(4), layer_of(group)))(*args), measure(reference)(*args))
+    args = inputs(1, RANKS)
+    same(measure(sharded(group, mesh_of(RANKS), layer_of(group)))(*args), measure(reference)(*args))
 
 
 def test_skipped_and_repeated_ids(group: ej.Group) -> None:
-    params, x, _ = inputs(2, 4)
+    params, x, _ = inputs(2, RANKS)
     rng = np.random.default_rng(2)
-    ids = rng.integers(-1, EXPERTS, (4 * TOKENS, TOP_K), dtype=np.int32)
+    ids = rng.integers(-1, EXPERTS, (RANKS * TOKENS, TOP_K), dtype=np.int32)
     ids[0], ids[1] = -1, 3
     weights = jnp.asarray(rng.standard_normal(ids.shape), jnp.float32)
 
     def ours(params: Any, x: Any, weights: Any) -> Any:
         fn = lambda p, r, i, w: ej.moe_layer(group, expert, p, r, i, w)  # noqa: E731
         specs = ((ROWS, ROWS), ROWS, ROWS, ROWS)
-        mapped = jax.shard_map(fn, mesh=mesh_of(4), in_specs=specs, out_specs=ROWS, check_vma=False)
+        mapped = jax.shard_map(fn, mesh=mesh_of(RANKS), in_specs=specs, out_specs=ROWS, check_vma=False)
         return mapped(params, x, jnp.asarray(ids), weights)
 
     same(measure(ours)(params, x, weights), measure(lambda p, r, w: dense(p, r, jnp.asarray(ids), w))(params, x, weights))
@@ -126,11 +127,12 @@ def stack(group_layer: Any, checkpoint: bool) -> Any:
 
 @pytest.mark.parametrize("checkpoint", [False, True], ids=["kept", "remat"])
 def test_scan_over_layers(group: ej.Group, checkpoint: bool) -> None:
-    args = inputs(3, 4)
-    ours = sharded(group, mesh_of(4), stack(layer_of(group), checkpoint))
+    args = inputs(3, RANKS)
+    ours = sharded(group, mesh_of(RANKS), stack(layer_of(group), checkpoint))
     same(measure(ours)(*args), measure(stack(reference, False))(*args))
 
 
+@pytest.mark.skipif(RANKS < 4, reason="needs four devices")
 def test_two_groups_beside_data_parallelism(transport: str) -> None:
     mesh, rows = mesh_of(2, 2), P(("dp", "ep"))
     args = inputs(4, 4)
@@ -140,7 +142,7 @@ def test_two_groups_beside_data_parallelism(transport: str) -> None:
 
 
 def test_start_and_done_are_dispatch_and_combine(transport: str) -> None:
-    params, x, wr = inputs(5, 4)
+    params, x, wr = inputs(5, RANKS)
 
     def whole(group: ej.Group, params: Any, x: Any, wr: Any) -> Any:
         ids, weights = router(x, wr)
@@ -155,25 +157,25 @@ def test_start_and_done_are_dispatch_and_combine(transport: str) -> None:
             total, plan, token = group.combine_done(plan, y, total, token, wave)
         return total
 
-    with ej.Group(mesh_of(4), "ep", **options(transport, batch_in_caller=False)) as group:
-        ours = jax.jit(sharded(group, mesh_of(4), partial(whole, group)))(params, x, wr)
+    with ej.Group(mesh_of(RANKS), "ep", **options(transport, batch_in_caller=False)) as group:
+        ours = jax.jit(sharded(group, mesh_of(RANKS), partial(whole, group)))(params, x, wr)
         np.testing.assert_allclose(ours, reference(params, x, wr), rtol=2e-5, atol=2e-5)
-    with ej.Group(mesh_of(4), "ep", **options(transport)) as group, pytest.raises(epx.ArgumentError, match="False"):
+    with ej.Group(mesh_of(RANKS), "ep", **options(transport)) as group, pytest.raises(epx.ArgumentError, match="False"):
         group.dispatch_start(jnp.zeros(group.plan_bytes, jnp.uint8), x, jnp.zeros(1, jnp.int32), 0)
 
 
 def test_counts(transport: str) -> None:
-    params, x, _ = inputs(6, 4)
+    params, x, _ = inputs(6, RANKS)
     rng = np.random.default_rng(6)
-    ids = np.where(rng.random((4 * TOKENS, TOP_K)) < 0.2, -1, rng.integers(0, 2, (4 * TOKENS, TOP_K))).astype(np.int32)
+    ids = np.where(rng.random((RANKS * TOKENS, TOP_K)) < 0.2, -1, rng.integers(0, 2, (RANKS * TOKENS, TOP_K))).astype(np.int32)
     weights = jnp.ones(ids.shape, jnp.float32)
-    with ej.Group(mesh_of(4), "ep", **options(transport, capacity_factor=1.0)) as group:
+    with ej.Group(mesh_of(RANKS), "ep", **options(transport, capacity_factor=1.0)) as group:
 
         def fn(p: Any, r: Any, i: Any, w: Any) -> Any:
             return ej.moe_layer(group, expert, p, r, i, w, with_counts=True)[1][None]
 
         specs = ((ROWS, ROWS), ROWS, ROWS, ROWS)
-        mapped = jax.shard_map(fn, mesh=mesh_of(4), in_specs=specs, out_specs=ROWS, check_vma=False)
+        mapped = jax.shard_map(fn, mesh=mesh_of(RANKS), in_specs=specs, out_specs=ROWS, check_vma=False)
         counts = dict(zip(ej.COUNTS, np.asarray(jax.jit(mapped)(params, x, jnp.asarray(ids), weights)).sum(0)))
     assert counts["routed"] == (ids >= 0).sum() and counts["skipped"] == (ids < 0).sum()
     assert counts["kept"] + counts["dropped_sender"] + counts["dropped_receiver"] == counts["routed"]
@@ -182,18 +184,18 @@ def test_counts(transport: str) -> None:
 
 def test_bytes_are_moved_by_the_transport_of_the_variable(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPX_TRANSPORT", transport)
-    args = inputs(7, 4)
+    args = inputs(7, RANKS)
     other = "ragged" if transport != "ragged" else "ring"
-    with ej.Group(mesh_of(4), "ep", **options(other)) as group:
+    with ej.Group(mesh_of(RANKS), "ep", **options(other)) as group:
         assert group.transport == transport
         before = [member.info().exchange_bytes_remote for member in group.members]
-        jax.block_until_ready(jax.jit(sharded(group, mesh_of(4), layer_of(group)))(*args))
+        jax.block_until_ready(jax.jit(sharded(group, mesh_of(RANKS), layer_of(group)))(*args))
         after = [member.info().exchange_bytes_remote for member in group.members]
-        assert all(b > a for a, b in zip(before, after))
+        assert all(b > a for a, b in zip(before, after)) or RANKS == 1
 
 
 def test_errors(group: ej.Group) -> None:
-    params, x, wr = inputs(8, 4)
+    params, x, wr = inputs(8, RANKS)
     token = jnp.zeros(1, jnp.int32)
     ids, weights = router(x[:TOKENS], wr)
     with pytest.raises(epx.ArgumentError, match="must both be"):
@@ -210,17 +212,18 @@ def test_errors(group: ej.Group) -> None:
         return ej.moe_layer(group, expert, params, x, ids + EXPERTS, weights)
 
     with pytest.raises(jax.errors.JaxRuntimeError, match="outside -1..7|route of rank"):
-        jax.block_until_ready(jax.jit(sharded(group, mesh_of(4), bad))(params, x, wr))
+        jax.block_until_ready(jax.jit(sharded(group, mesh_of(RANKS), bad))(params, x, wr))
     # A failed route loses nothing: the next one is good.
-    same(measure(sharded(group, mesh_of(4), layer_of(group)))(params, x, wr), measure(reference)(params, x, wr))
+    same(measure(sharded(group, mesh_of(RANKS), layer_of(group)))(params, x, wr), measure(reference)(params, x, wr))
 
 
 def test_refusals() -> None:
     with pytest.raises(epx.ArgumentError, match="no axis"):
-        ej.Group(mesh_of(4), "tp", **options("ragged"))
-    with pytest.raises(epx.UnsupportedError, match="own as many"):
-        ej.Group(mesh_of(4), "ep", **options("ragged", experts=6))
+        ej.Group(mesh_of(RANKS), "tp", **options("ragged"))
+    if RANKS == 4:
+        with pytest.raises(epx.UnsupportedError, match="own as many"):
+            ej.Group(mesh_of(4), "ep", **options("ragged", experts=6))
     with pytest.raises(epx.UnsupportedError, match="extra_wave"):
-        ej.Group(mesh_of(4), "ep", **options("pooled_wave", overflow="extra_wave"))
+        ej.Group(mesh_of(RANKS), "ep", **options("pooled_wave", overflow="extra_wave"))
     with pytest.raises(epx.EpxError):
-        ej.Group(mesh_of(4), "ep", **options("no_such_transport"))
+        ej.Group(mesh_of(RANKS), "ep", **options("no_such_transport"))

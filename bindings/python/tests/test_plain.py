@@ -144,6 +144,14 @@ def test_errors_of_the_library_have_its_text() -> None:
     together(rank)
 
 
+def test_the_device_of_a_thread() -> None:
+    epx.use_device("host", 0)
+    with pytest.raises(epx.ArgumentError, match="0 to 0"):
+        epx.use_device("host", 1)
+    with pytest.raises(epx.ArgumentError, match="no device"):
+        epx.use_device("tpu", 0)
+
+
 def test_memory_before_anything_is_opened() -> None:
     small = epx.memory(ranks=2, experts=4, top_k=1, width=8, tokens_max=16)
     large = epx.memory(ranks=2, experts=4, top_k=1, width=800, tokens_max=16)

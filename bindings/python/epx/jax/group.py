@@ -71,7 +71,13 @@ def _open_here(devices: List[Any], places: Dict[Any, Tuple[int, int]], options: 
 
     def opener(device: Any) -> Callable[[], _plain.Group]:
         group, rank = places[device]
-        return lambda: _plain.Group(comms[group][rank], **options)
+
+        def open_() -> _plain.Group:
+            if options["device"] == "cuda":
+                _plain.use_device("cuda", device.local_hardware_id)
+            return _plain.Group(comms[group][rank], **options)
+
+        return open_
 
     return _together([opener(device) for device in devices])
 
@@ -81,6 +87,8 @@ def _open_as_process(device: Any, places: Dict[Any, Tuple[int, int]], options: D
     group, rank = places[device]
     part = Comm.world().split(group, rank)
     assert part is not None
+    if options["device"] == "cuda":
+        _plain.use_device("cuda", device.local_hardware_id)
     if part.rank != rank:
         raise ArgumentError(
             f"this process is rank {part.rank} of its group by its launcher and rank {rank} by the mesh; start one "
