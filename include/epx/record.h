@@ -243,6 +243,53 @@ epx_status_t epx_record_verdict(epx_recorder_h recorder, epx_verdict_t *verdict_
 /* Forgets it, after a recovery: the watchdog may find another. */
 void epx_record_verdict_clear(epx_recorder_h recorder);
 
+/* ---- reading records, of this job or another, running or dead ---------------------------------------------------- */
+
+typedef struct epx_records *epx_records_h;
+
+/* What one rank does. Strings are cut where they are longer. */
+typedef struct epx_rank_now {
+    size_t size;
+    int32_t has_record, closed, rank, domain, pid;
+    char host[64];
+    char life[24]; /* "runs", "sleeps", "is stopped", "has ended", "not known" */
+    char phase[40];
+    uint64_t steps, operations, heartbeats;
+    char place[16]; /* "outside", "enqueued", "inside", "waits" */
+    char op[56], group[64];
+    int32_t wave, waits_for; /* rank of the job, -1 */
+    uint64_t sequence;
+    int64_t since_ns; /* how long it has been there */
+    char marker[56];
+} epx_rank_now_t;
+
+#define EPX_RANK_NOW_INIT              \
+    {                                  \
+        .size = sizeof(epx_rank_now_t) \
+    }
+
+/* The records in a folder, of any subset of a job's ranks; of several jobs the one that began last.
+ * EPX_ERR_ARG: there is none (says what was found). May take half a second where the job runs, to see which
+ * threads move. */
+epx_status_t epx_records_open(const char *folder, epx_records_h *records_p);
+void epx_records_close(epx_records_h *records_p);
+/* Looks again. */
+void epx_records_update(epx_records_h records);
+/* 1: a process of it runs on this host. */
+int32_t epx_records_running(epx_records_h records);
+int32_t epx_records_ranks(epx_records_h records);
+epx_status_t epx_records_rank(epx_records_h records, int32_t rank, epx_rank_now_t *now_p);
+/* The verdict of the same rules as the watchdog's, SLOW and NONE included. */
+epx_status_t epx_records_verdict(epx_records_h records, epx_verdict_t *verdict_p);
+/* The watchdog's report of a verdict, or JSON; returns the bytes without the closing zero (cut to `bytes`).
+ */
+size_t epx_records_report(epx_records_h records, const epx_verdict_t *verdict, int32_t as_json, char *text,
+                          size_t bytes);
+/* All recorded operations and marks as Chrome trace events, one process per rank; write gets pieces of text.
+ */
+epx_status_t epx_records_trace(epx_records_h records, void (*write)(void *context, const char *text),
+                               void *context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -472,6 +472,8 @@ epx_status_t epx_group_recover(epx_group_h group, const epx_group_config_t *conf
     status = epx_group_build(group, &bootstrap, status);
     drop_block(group, &old_tables);
     old_fabric->ops->close(&old_fabric);
+    if (status == EPX_OK)
+        epx_record_verdict_clear(group->recorder);
     if (status != EPX_OK) {
         atomic_store(&group->failed, EPX_ERR_ABORTED);
         snprintf(group->failed_text, sizeof(group->failed_text), "%.480s", epx_last_error());

@@ -128,7 +128,7 @@ static void operation(const epx_job_view_t *view, const epx_verdict_t *v, page_t
 
 static const char *const place_words[] = {
     [EPX_PLACE_NO_RECORD] = "have no record", [EPX_PLACE_CLOSED] = "have ended",
-    [EPX_PLACE_OUTSIDE] = "in no call",   [EPX_PLACE_ENQUEUED] = "have called",
+    [EPX_PLACE_OUTSIDE] = "in no call",       [EPX_PLACE_ENQUEUED] = "have called",
     [EPX_PLACE_INSIDE] = "are inside of",     [EPX_PLACE_WAITS] = "wait in"};
 
 /* Who waits for whom, ranks that are alike in one line. */
