@@ -21,7 +21,7 @@ rm -f "$logs"/*.log "$logs"/*.bad
 {
     for test in $("$tests" --list | grep -v many); do
         echo "memcheck-$test memcheck $tests --small $test"
-        echo "racecheck-$test racecheck $tests --small $test"
+        echo "racecheck-$test racecheck $tests --small --most 2 $test"
     done
     for arm in pooled_wave_1 pooled_wave_extra ragged_1 ragged_rank_fair ragged_indexed ring_fair; do
         for test in exact/two_runs_are_bit_equal cases/case04_all_tokens_to_one plans/case16_two_lanes_in_turn; do

@@ -69,8 +69,8 @@ static int place_x(epx_perf_player_t *player)
         rc = epx_rank_check(player->self, shared->device->properties(&properties), "the device");
         shared->units = properties.units;
         shared->apart = strcmp(player->info.fabric, "nccl") == 0;
-        if (rc == EPX_EXIT_OK)
-            rc = epx_rank_check(player->self, shared->device->event_create(1, &shared->start), "an event");
+        for (int i = 0; i < 2 && rc == EPX_EXIT_OK; i++)
+            rc = epx_rank_check(player->self, shared->device->event_create(1, &shared->start[i]), "an event");
         if (rc == EPX_EXIT_OK && !shared->apart)
             rc = epx_perf_twin_new_device(player->self, &player->side, &shared->all_x,
                                           (size_t)player->self->ranks, (size_t)each);
@@ -324,8 +324,9 @@ void epx_perf_case_free(epx_perf_case_t *shared)
             epx_perf_twin_free(shared->device, twins[i]);
     }
     epx_perf_twin_free(shared->device, &shared->all_x);
-    if (shared->start != NULL)
-        shared->device->event_destroy(shared->start);
+    for (int i = 0; i < 2; i++)
+        if (shared->start[i] != NULL)
+            shared->device->event_destroy(shared->start[i]);
     free(shared->part);
     shared->part = NULL;
 }

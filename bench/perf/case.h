@@ -91,9 +91,9 @@ typedef struct epx_perf_case {
     const epx_device_ops_t *device;
     int32_t apart; /* 1: every rank has a GPU of its own */
     epx_perf_twin_t
-        all_x;         /* device: x of all ranks, [ranks, T_max, H]; where they are apart each has its own */
-    epx_event_t start; /* of rank 0: times are counted from it */
-    int32_t units;     /* multiprocessors */
+        all_x; /* device: x of all ranks, [ranks, T_max, H]; where they are apart each has its own */
+    epx_event_t start[2]; /* of rank 0, in turn: times are counted from one while it sets the other */
+    int32_t units;        /* multiprocessors */
     epx_perf_beside_t beside;
     epx_perf_link_t link;
     _Alignas(64) atomic_llong arrived;
@@ -108,7 +108,7 @@ typedef struct epx_perf_player {
     epx_plan_h plan;
     epx_group_info_t info;
     epx_perf_side_t side;
-    int64_t meetings;
+    int64_t meetings, timings;
 } epx_perf_player_t;
 
 /* Runs the case; EPX_EXIT_OK, or the code after a message. sm_budget 0: as the settings say. */

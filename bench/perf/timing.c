@@ -151,13 +151,19 @@ static int by_host(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, st
     return rc;
 }
 
-/* Rank 0 sets the mark that all count from, before they meet. */
+/* Rank 0 sets the mark that all count from, before they meet. It may be one timing ahead of others that still
+ * read the last one. */
+static epx_event_t start_of(const epx_perf_player_t *player)
+{
+    return player->shared->start[player->timings & 1];
+}
+
 static int set_start(epx_perf_player_t *player)
 {
     const epx_perf_side_t *side = &player->side;
     if (side->device == NULL || player->self->rank != 0)
         return EPX_EXIT_OK;
-    return epx_rank_check(player->self, side->device->event_record(player->shared->start, side->stream),
+    return epx_rank_check(player->self, side->device->event_record(start_of(player), side->stream),
                           "an event");
 }
 
@@ -181,7 +187,7 @@ static int by_events(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, 
         rc = epx_rank_check(player->self, device->event_elapsed(side->begin, side->end, &length), "an event");
     /* Clocks of different GPUs cannot be compared: there every rank's time begins when its own call does. */
     if (rc == EPX_EXIT_OK && together && !player->shared->apart)
-        rc = epx_rank_check(player->self, device->event_elapsed(player->shared->start, side->begin, &from),
+        rc = epx_rank_check(player->self, device->event_elapsed(start_of(player), side->begin, &from),
                             "an event");
     stamps->begun = (int64_t)(from * 1e9);
     stamps->ended = (int64_t)((from + length) * 1e9);
@@ -195,6 +201,7 @@ static int timed(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, int6
     epx_perf_part_t *mine = player->mine;
     int together = !shared->settings->latency;
     stamps_t stamps = {0, 0, 0};
+    player->timings++;
     int rc = shared->settings->cold ? evict(player, iteration) : EPX_EXIT_OK;
     if (rc == EPX_EXIT_OK && together)
         rc = set_start(player);

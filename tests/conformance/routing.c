@@ -124,15 +124,17 @@ static void tokens_device_rank(rank_t *self)
         return;
     epx_plan_create(session.group, 0, NULL, &plan);
     epx_routing_t routing = session_routing(&session, &ids, &weights);
-    int64_t tokens = routing.tokens;
+    int64_t *tokens = both_new(sizeof(*tokens));
+    *tokens = routing.tokens;
     routing.tokens = -77;
-    routing.tokens_device = &tokens;
+    routing.tokens_device = tokens;
     pass_t pass = {.session = &session, .plan = plan, .o = trial->oracle};
     if (expect_status(self, "epx_plan_route", epx_plan_route(plan, &routing, rank_stream()), EPX_OK) &&
         pass_forward(&pass)) {
         pass_stats(&pass);
         pass_backward(&pass);
     }
+    both_free(tokens);
     buffer_free(&ids, self, "ids");
     buffer_free(&weights, self, "weights");
     pass_free(&pass);

@@ -16,7 +16,7 @@
 
 TestSuite(random_steps, .init = clean_environment);
 
-enum { FIXED_SEEDS = 150, CLOCK_SEEDS = 50, STEPS = 4 };
+enum { FIXED_SEEDS = 150, CLOCK_SEEDS = 50, FIXED_ON_GPU = 50, CLOCK_ON_GPU = 15, STEPS = 4 };
 
 typedef struct life {
     dice_t dice; /* equal on all ranks: each has its own copy */
@@ -152,6 +152,13 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }
 
+/* A GPU takes as long to open a group as a processor takes for a life. */
+static uint64_t on_gpu(uint64_t there, uint64_t elsewhere)
+{
+    const char *device = getenv("TEST_DEVICE");
+    return device != NULL && strcmp(device, "cuda") == 0 ? there : elsewhere;
+}
+
 Test(random_steps, fixed_seeds)
 {
     uint64_t only = number_of("TEST_SEED", 0);
@@ -159,7 +166,8 @@ Test(random_steps, fixed_seeds)
         live(only, NULL);
         return;
     }
-    for (uint64_t seed = 1; seed <= FIXED_SEEDS; seed++)
+    uint64_t most = on_gpu(FIXED_ON_GPU, FIXED_SEEDS);
+    for (uint64_t seed = 1; seed <= most; seed++)
         live(seed, NULL);
 }
 
@@ -168,7 +176,7 @@ Test(random_steps, seeds_of_the_clock)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t first = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000,
-             count = number_of("TEST_SEEDS", CLOCK_SEEDS);
+             count = number_of("TEST_SEEDS", on_gpu(CLOCK_ON_GPU, CLOCK_SEEDS));
     if (number_of("TEST_SEED", 0))
         cr_skip_test("TEST_SEED asks for one seed alone");
     printf("seeds %llu to %llu\n", (unsigned long long)first, (unsigned long long)(first + count - 1));

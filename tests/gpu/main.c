@@ -1,8 +1,9 @@
 /*
  * Tests of the GPU's kernels against the host's. SPDX-License-Identifier: Apache-2.0
  *
- *   gpu [--small] [--rounds N] [--seed N] [--list] [PART OF A NAME]...
+ *   gpu [--small] [--rounds N] [--most N] [--seed N] [--list] [PART OF A NAME]...
  */
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static const gpu_test_t *const tables[] = {gpu_move_tests,   gpu_sum_tests,    g
 
 enum { TWINS_MAX = 96, FAILURES_MAX = 5 };
 
-static int small, only_list, factor = 1;
+static int small, only_list, factor = 1, most = INT_MAX;
 static uint64_t first_seed = 1, seed;
 static int failures;     /* of this test */
 static int rounds_begun; /* of this loop */
@@ -49,6 +50,7 @@ static void free_twins(void)
 int gpu_round(dice_t *dice, int rounds)
 {
     int all = small ? (rounds + 9) / 10 : rounds * factor;
+    all = all < most ? all : most;
     free_twins();
     if (rounds_begun == all || failures >= FAILURES_MAX) {
         rounds_begun = 0;
@@ -170,6 +172,8 @@ static void read_options(int argc, char **argv)
             only_list = 1;
         else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
             factor = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--most") == 0 && i + 1 < argc)
+            most = atoi(argv[++i]);
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             first_seed = strtoull(argv[++i], NULL, 0);
     }

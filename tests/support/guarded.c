@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fail.h"
 #include "support/guarded_kernels.h"
 
 #define ARENA_BYTES ((size_t)1 << 38)
@@ -339,6 +340,8 @@ static epx_status_t guarded_event_record(epx_event_t handle, epx_stream_t stream
 {
     event_t *event = handle;
     if (event->time_ns != NULL)
+        atomic_store(event->time_ns, 0); /* not yet */
+    if (event->time_ns != NULL)
         guarded_enqueue(stream, run_clock, &event->time_ns, sizeof(event->time_ns));
     pthread_mutex_lock(&event->mutex);
     event->stream = stream_of(stream);
@@ -350,6 +353,8 @@ static epx_status_t guarded_event_record(epx_event_t handle, epx_stream_t stream
 static epx_status_t guarded_event_elapsed(epx_event_t from, epx_event_t to, double *seconds_p)
 {
     int64_t begin = atomic_load(((event_t *)from)->time_ns), end = atomic_load(((event_t *)to)->time_ns);
+    if (begin == 0 || end == 0)
+        return epx_fail(EPX_ERR_FATAL, "guarded: the time between events that have not happened yet");
     *seconds_p = (double)(end - begin) * 1e-9;
     return EPX_OK;
 }

@@ -89,6 +89,8 @@ static epx_status_t post_step(local_fabric_t *fabric, int32_t index, const circl
     local_channel_t *mine = &fabric->channel[index];
     if (mine->event != NULL) {
         epx_status_t status = fabric->config.device->event_record(mine->event, stream);
+        if (status == EPX_OK && !failed)
+            status = epx_local_join(fabric, epx_local_join_of_exchange(fabric, index), step);
         if (status != EPX_OK)
             return status;
     }

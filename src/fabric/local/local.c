@@ -18,7 +18,7 @@ typedef struct open_card {
 /* Where the parts of a rank's block are; offsets from its start. */
 typedef struct block_layout {
     int64_t peer, card, word, failure, channel, channel_word, box, segment, segment_ptr, alive, event,
-        followed, bytes;
+        followed, joined, join, bytes;
 } block_layout_t;
 
 int64_t epx_local_take(int64_t *end, int64_t bytes)
@@ -60,6 +60,9 @@ static block_layout_t layout_of(const epx_fabric_config_t *config, int32_t ranks
     int64_t remote = config->device->host_access ? 0 : 1;
     l.event = epx_local_take(&end, remote * config->channels * (int64_t)sizeof(epx_event_t));
     l.followed = epx_local_take(&end, remote * config->exchange_channels * s * (int64_t)sizeof(uint64_t));
+    int64_t joins = epx_local_joins(config, ranks);
+    l.joined = epx_local_take(&end, joins * (int64_t)sizeof(epx_event_t));
+    l.join = epx_local_take(&end, joins * (int64_t)sizeof(local_join_t));
     l.bytes = end;
     return l;
 }
@@ -114,6 +117,10 @@ static local_fabric_t *make_block(const epx_fabric_config_t *config, int32_t ran
     fabric->segment = (local_segment_t *)(void *)(block + l.segment);
     fabric->alive = (int32_t *)(void *)(block + l.alive);
     fabric->event = (epx_event_t *)(void *)(block + l.event);
+    if (epx_local_joins(config, ranks) > 0) {
+        fabric->all_event = (epx_event_t *)(void *)(block + l.joined);
+        fabric->own_hub.join = (local_join_t *)(void *)(block + l.join);
+    }
     _Atomic uint64_t *words = (_Atomic uint64_t *)(void *)(block + l.channel_word);
     for (int32_t c = 0; c < config->exchange_channels + LOCAL_EXTRA_CHANNELS; c++) {
         fabric->channel[c].word = words + (int64_t)c * 2 * ranks;

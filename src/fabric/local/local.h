@@ -25,7 +25,12 @@
  * It pushes step e behind every peer's event of step e-1 or a later one: the peer's reads of step e-2 are
  * before that in its stream.
  *
- * - R4: the calls of a lane are ordered on the device, by one stream or by the caller's own events.
+ * - R4: many ranks: the last one that posts an epoch to all lets a stream of its own wait for everybody's
+ * event and records one for all of them there; who waits for all then waits for that one. So S ranks make 2 S
+ * waits instead of S * S. It is told before the word that makes the epoch complete; who does not find it (a
+ * rank failed, or is ahead) waits for each.
+ *
+ * - R5: the calls of a lane are ordered on the device, by one stream or by the caller's own events.
  */
 #ifndef EPX_FABRIC_LOCAL_LOCAL_H
 #define EPX_FABRIC_LOCAL_LOCAL_H
@@ -55,6 +60,14 @@ typedef struct local_channel {
     uint64_t *followed; /* [S] the step whose event my stream has waited for */
 } local_channel_t;
 
+/* R4, of one channel. */
+typedef struct local_join {
+    uint64_t epoch; /* that is being counted, and how many have posted it; under the hub's lock */
+    int32_t count;
+    _Atomic int32_t who;     /* the rank whose `all_event` stands for all */
+    _Atomic uint64_t joined; /* the epoch that it stands for; 0: none yet */
+} local_join_t;
+
 typedef struct local_segment {
     void *memory;
     size_t bytes;
@@ -68,6 +81,7 @@ typedef struct local_hub {
     atomic_flag lock;        /* held for a few instructions, never across a wait */
     int32_t joined, closed;  /* survivors; under the lock */
     local_fabric_t **member; /* [S] = the peer table of rank 0 */
+    local_join_t *join;      /* [channels + exchange_channels], that of rank 0 */
 } local_hub_t;
 
 struct local_fabric {
@@ -84,6 +98,8 @@ struct local_fabric {
     void *device_block;        /* without host_access: device_bytes of tables and boxes */
     int64_t device_bytes;
     epx_event_t *event;       /* [channels] without host_access: recorded before every post */
+    epx_event_t *all_event;   /* [channels + exchange_channels] likewise, of R4; NULL with few ranks */
+    epx_stream_t side;        /* where they are recorded */
     local_segment_t *segment; /* [segments_max] */
     int32_t segments;
     int32_t joined; /* survivors: I was there; under the hub's lock */
@@ -141,6 +157,17 @@ int64_t epx_local_device_bytes(const epx_fabric_config_t *config, int32_t ranks)
 /* Takes the device block and the events; 0: no memory (what was taken is closed with the rest). */
 int epx_local_device_open(local_fabric_t *fabric);
 void epx_local_device_close(local_fabric_t *fabric);
+/* R4: this rank has recorded its event of `channel` for `epoch` and will now tell all. */
+epx_status_t epx_local_join(local_fabric_t *fabric, int32_t channel, uint64_t epoch);
+/* Lets the stream wait for all ranks' events of that epoch at once; *done_p 0: it has to for each. */
+epx_status_t epx_local_follow_all(local_fabric_t *fabric, int32_t channel, uint64_t epoch,
+                                  epx_stream_t stream, int *done_p);
+/* Exchange channels stand behind the others there. */
+static inline int32_t epx_local_join_of_exchange(const local_fabric_t *fabric, int32_t channel)
+{
+    return fabric->config.channels + channel;
+}
+int64_t epx_local_joins(const epx_fabric_config_t *config, int32_t ranks);
 /* Fills the tables when all peers are known, and those of a segment. */
 epx_status_t epx_local_device_link(local_fabric_t *fabric);
 epx_status_t epx_local_device_segment(local_fabric_t *fabric, const local_segment_t *segment,

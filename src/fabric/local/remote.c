@@ -32,6 +32,38 @@ static char *part(const local_fabric_t *fabric, int64_t offset)
     return (char *)fabric->device_block + offset;
 }
 
+/* From so many ranks on it pays. */
+enum { JOIN_FROM = 4 };
+
+int64_t epx_local_joins(const epx_fabric_config_t *config, int32_t ranks)
+{
+    return config->device->host_access || ranks < JOIN_FROM ? 0
+                                                            : config->channels + config->exchange_channels;
+}
+
+static int open_joins(local_fabric_t *fabric)
+{
+    const epx_device_ops_t *device = fabric->config.device;
+    int64_t joins = epx_local_joins(&fabric->config, fabric->base.ranks);
+    if (joins > 0 && device->stream_create(&fabric->side) != EPX_OK)
+        return 0;
+    for (int64_t c = 0; c < joins; c++)
+        if (device->event_create(0, &fabric->all_event[c]) != EPX_OK)
+            return 0;
+    return 1;
+}
+
+static void close_joins(local_fabric_t *fabric)
+{
+    const epx_device_ops_t *device = fabric->config.device;
+    int64_t joins = epx_local_joins(&fabric->config, fabric->base.ranks);
+    for (int64_t c = 0; c < joins; c++)
+        if (fabric->all_event[c] != NULL)
+            device->event_destroy(fabric->all_event[c]);
+    if (fabric->side != NULL)
+        device->stream_destroy(fabric->side);
+}
+
 int epx_local_device_open(local_fabric_t *fabric)
 {
     const epx_device_ops_t *device = fabric->config.device;
@@ -46,7 +78,7 @@ int epx_local_device_open(local_fabric_t *fabric)
     for (int32_t c = 0; c < fabric->config.exchange_channels; c++)
         if (device->event_create(0, &fabric->channel[c].event) != EPX_OK)
             return 0;
-    return 1;
+    return open_joins(fabric);
 }
 
 void epx_local_device_close(local_fabric_t *fabric)
@@ -58,6 +90,7 @@ void epx_local_device_close(local_fabric_t *fabric)
     for (int32_t c = 0; c < fabric->config.exchange_channels; c++)
         if (fabric->channel[c].event != NULL)
             device->event_destroy(fabric->channel[c].event);
+    close_joins(fabric);
     if (fabric->device_block != NULL)
         fabric->allocator.release(fabric->allocator.context, fabric->device_block,
                                   (size_t)fabric->device_bytes, 1);
@@ -94,6 +127,63 @@ epx_status_t epx_local_device_segment(local_fabric_t *fabric, const local_segmen
     return place(fabric, l.segment + row, segment->peer_ptr, (size_t)fabric->base.ranks * sizeof(void *));
 }
 
+/* ---- many ranks ------------------------------------------------------------------------------------------------- */
+
+/* One more rank has posted the epoch; 1: it was the last. */
+static int is_last(local_fabric_t *fabric, local_join_t *join, uint64_t epoch)
+{
+    local_hub_t *hub = fabric->hub;
+    while (atomic_flag_test_and_set_explicit(&hub->lock, memory_order_acquire))
+        epx_spin_pause();
+    if (join->epoch != epoch) {
+        join->epoch = epoch;
+        join->count = 0;
+    }
+    int last = ++join->count == fabric->base.ranks;
+    atomic_flag_clear_explicit(&hub->lock, memory_order_release);
+    return last;
+}
+
+static epx_event_t event_of(const local_fabric_t *fabric, int32_t channel)
+{
+    return channel < fabric->config.channels ? fabric->event[channel]
+                                             : fabric->channel[channel - fabric->config.channels].event;
+}
+
+epx_status_t epx_local_join(local_fabric_t *fabric, int32_t channel, uint64_t epoch)
+{
+    const epx_device_ops_t *device = fabric->config.device;
+    epx_status_t status = EPX_OK;
+    if (fabric->all_event == NULL)
+        return EPX_OK;
+    local_join_t *join = &fabric->hub->join[channel];
+    if (!is_last(fabric, join, epoch))
+        return EPX_OK;
+    for (int32_t p = 0; p < fabric->base.ranks && status == EPX_OK; p++)
+        status = device->stream_wait(fabric->side, event_of(fabric->peer[p], channel));
+    if (status == EPX_OK)
+        status = device->event_record(fabric->all_event[channel], fabric->side);
+    if (status != EPX_OK)
+        return status;
+    atomic_store_explicit(&join->who, fabric->base.rank, memory_order_relaxed);
+    atomic_store_explicit(&join->joined, epoch, memory_order_release);
+    return EPX_OK;
+}
+
+epx_status_t epx_local_follow_all(local_fabric_t *fabric, int32_t channel, uint64_t epoch,
+                                  epx_stream_t stream, int *done_p)
+{
+    *done_p = 0;
+    if (fabric->all_event == NULL)
+        return EPX_OK;
+    local_join_t *join = &fabric->hub->join[channel];
+    if (atomic_load_explicit(&join->joined, memory_order_acquire) != epoch)
+        return EPX_OK;
+    int32_t who = atomic_load_explicit(&join->who, memory_order_relaxed);
+    *done_p = 1;
+    return fabric->config.device->stream_wait(stream, fabric->peer[who]->all_event[channel]);
+}
+
 /* ---- exchange --------------------------------------------------------------------------------------------------- */
 
 /* One step in the making. */
@@ -119,6 +209,26 @@ static epx_status_t follow(const step_t *step, int32_t p, uint64_t number)
     return step->fabric->config.device->stream_wait(step->stream, theirs->event);
 }
 
+/* The same for all peers. */
+static epx_status_t follow_all(const step_t *step, uint64_t number)
+{
+    local_fabric_t *fabric = step->fabric;
+    int32_t ranks = fabric->base.ranks, me = fabric->base.rank, done = 0, behind = 0;
+    epx_status_t status = EPX_OK;
+    for (int32_t p = 0; p < ranks; p++)
+        behind += step->channel->followed[p] < number;
+    if (behind > 1)
+        status = epx_local_follow_all(fabric, epx_local_join_of_exchange(fabric, step->exchange->channel),
+                                      number, step->stream, &done);
+    for (int32_t i = 0; i < ranks && status == EPX_OK; i++) {
+        int32_t p = (me + i) % ranks;
+        if (done && step->channel->followed[p] < number)
+            step->channel->followed[p] = number;
+        status = follow(step, p, number);
+    }
+    return status;
+}
+
 /* Every peer has got so far, on its host and, for what this stream does next, on the device. */
 static epx_status_t meet(const step_t *step, int credit)
 {
@@ -127,12 +237,10 @@ static epx_status_t meet(const step_t *step, int credit)
         int32_t p = (me + i) % ranks;
         epx_status_t status = epx_local_await_step(step->watch, step->channel, p, step->number, credit,
                                                    step->exchange->timeout_ms, step->result);
-        if (status == EPX_OK)
-            status = follow(step, p, credit ? step->number - 1 : step->number);
         if (status != EPX_OK)
             return status;
     }
-    return EPX_OK;
+    return follow_all(step, credit ? step->number - 1 : step->number);
 }
 
 /* This rank's block into its row of every peer's box. */

@@ -7,12 +7,14 @@ static uint64_t epoch_value(epx_epoch_t epoch) { return (epoch.base != NULL ? *e
 epx_status_t epx_local_post(epx_fabric_t *base, const epx_post_t *post, epx_stream_t stream)
 {
     local_fabric_t *fabric = (local_fabric_t *)base;
+    uint64_t epoch = epoch_value(post->epoch);
     if (epx_local_is_remote(fabric)) {
         epx_status_t status = fabric->config.device->event_record(fabric->event[post->channel], stream);
+        if (status == EPX_OK && post->peer == EPX_ALL_PEERS)
+            status = epx_local_join(fabric, post->channel, epoch);
         if (status != EPX_OK)
             return status;
     }
-    uint64_t epoch = epoch_value(post->epoch);
     int64_t place = (int64_t)post->channel * base->ranks + base->rank;
     int32_t first = post->peer == EPX_ALL_PEERS ? 0 : post->peer;
     int32_t last = post->peer == EPX_ALL_PEERS ? base->ranks - 1 : post->peer;
@@ -126,6 +128,20 @@ static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32
     }
 }
 
+/* The stream waits for what was awaited. */
+static epx_status_t follow(local_fabric_t *fabric, const epx_wait_t *wait, uint64_t epoch,
+                           epx_stream_t stream)
+{
+    const epx_device_ops_t *device = fabric->config.device;
+    if (wait->peer != EPX_ALL_PEERS)
+        return device->stream_wait(stream, fabric->peer[wait->peer]->event[wait->channel]);
+    int done = 0;
+    epx_status_t status = epx_local_follow_all(fabric, wait->channel, epoch, stream, &done);
+    for (int32_t p = 0; p < fabric->base.ranks && status == EPX_OK && !done; p++)
+        status = device->stream_wait(stream, fabric->peer[p]->event[wait->channel]);
+    return status;
+}
+
 epx_status_t epx_local_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_result_t *result,
                             epx_stream_t stream)
 {
@@ -137,9 +153,9 @@ epx_status_t epx_local_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait
     for (int32_t i = 0; i < count && status == EPX_OK; i++) {
         int32_t peer = wait->peer == EPX_ALL_PEERS ? (base->rank + i) % base->ranks : wait->peer;
         status = wait_for(&watch, wait, peer, result);
-        if (status == EPX_OK && epx_local_is_remote(fabric))
-            status = fabric->config.device->stream_wait(stream, fabric->peer[peer]->event[wait->channel]);
     }
+    if (status == EPX_OK && epx_local_is_remote(fabric))
+        status = follow(fabric, wait, result->expected, stream);
     if (watch.begin_ns != 0)
         result->waited_ns = epx_clock_ns() - watch.begin_ns;
     return status;
