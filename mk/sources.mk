@@ -36,7 +36,7 @@ TOOL_MAINS := $(wildcard bench/*/main.c tools/*/main.c)
 TOOL_SRCS := $(call pick,$(wildcard $(TOOL_MAINS:main.c=*.c)))
 MAINS := $(wildcard train/main.c) $(TOOL_MAINS)
 
-SUITES ?= $(filter-out support plugins gpu,$(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/*.c)))))
+SUITES ?= $(filter-out support plugins gpu gpus,$(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/*.c)))))
 SUPPORT_SRCS := $(wildcard tests/support/*.c)
 suite_srcs = $(call pick,$(wildcard tests/$1/*.c))
 TEST_SRCS := $(SUPPORT_SRCS) $(foreach s,$(SUITES),$(call suite_srcs,$s))

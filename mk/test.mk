@@ -72,7 +72,7 @@ bench: ## print speed and memory on this machine
 
 # The tests with several ranks once more, with a runner of our own in Criterion's place (tests/support/alone): for
 # machines without Criterion, and for GPUs, which take longer to start than a test.
-ALONE_SUITES := conformance fuzz
+ALONE_SUITES := conformance fuzz $(if $(filter cuda,$(FEATURES_ON)),gpus)
 ALONE_RUNNERS := $(ALONE_SUITES:%=$(BUILD)/tests/alone-%)
 objects_alone = $(1:%=$(BUILD)/obj/alone/%.o)
 $(BUILD)/obj/alone/%.c.o: %.c $(FLAGS_KEY)

@@ -23,7 +23,8 @@
 
 extern const epx_device_ops_t guarded_device;
 
-/* 1: every thread has a device of its own, and what waits for the device waits for the thread's own streams. */
+/* 1: every thread has a device of its own, and what waits for the device waits for the thread's own streams.
+ */
 extern int guarded_apart;
 
 /* Bytes of device memory that are taken now. */

@@ -188,7 +188,8 @@ static epx_status_t make_comm(nccl_fabric_t *fabric, nccl_id_t id)
     status = epx_nccl_agree(fabric, status, "making the communicator");
     if (status != EPX_OK)
         return status;
-    nccl_team_t team = fabric->api->team_lsa(fabric->comm);
+    nccl_team_t team =
+        fabric->base.ranks > 1 ? fabric->api->team_lsa(fabric->comm) : (nccl_team_t){.ranks = 1};
     if (team.ranks != fabric->base.ranks)
         status = epx_fail(
             EPX_ERR_UNSUPPORTED,

@@ -134,11 +134,19 @@ static epx_status_t ask_for_pointers(nccl_fabric_t *fabric, nccl_part_t *part)
     return status;
 }
 
-/* Fills the table; my own entry is the memory itself, not its second address in NCCL's window: the same bytes
- * by one address, whoever of this rank looks at them. */
-static epx_status_t read_pointers(nccl_fabric_t *fabric, nccl_part_t *part)
+/* My own entry is the memory itself, not its second address in NCCL's window: the same bytes by one address,
+ * whoever of this rank looks at them. */
+static epx_status_t own_pointer(const nccl_fabric_t *fabric, const nccl_part_t *part)
 {
     const epx_device_ops_t *device = fabric->config.device;
+    epx_status_t status =
+        device->copy(part->table + fabric->base.rank, &part->memory, sizeof(part->memory), NULL);
+    return status == EPX_OK ? device->synchronize(NULL) : status;
+}
+
+/* Fills the table. */
+static epx_status_t read_pointers(nccl_fabric_t *fabric, nccl_part_t *part)
+{
     epx_status_t status = EPX_OK;
     if (fabric->api->get_peer_device_pointer != NULL) {
         status = ask_for_pointers(fabric, part);
@@ -147,12 +155,10 @@ static epx_status_t read_pointers(nccl_fabric_t *fabric, nccl_part_t *part)
         const char *what = "";
         int result = setup->read_pointers(fabric->api, fabric->comm, part->window, fabric->base.ranks,
                                           part->table, &what);
-        if (result != 0)
+        if (result != 0 && fabric->base.ranks > 1)
             status = epx_nccl_failed(fabric, what, result);
     }
-    if (status == EPX_OK)
-        status = device->copy(part->table + fabric->base.rank, &part->memory, sizeof(part->memory), NULL);
-    return status == EPX_OK ? device->synchronize(NULL) : status;
+    return status == EPX_OK ? own_pointer(fabric, part) : status;
 }
 
 epx_status_t epx_nccl_register(nccl_fabric_t *fabric, nccl_part_t *part)
@@ -163,11 +169,14 @@ epx_status_t epx_nccl_register(nccl_fabric_t *fabric, nccl_part_t *part)
         return status;
     nccl_result_t result =
         fabric->api->window_register(fabric->comm, part->memory, part->bytes, &part->window, NCCL_SYMMETRIC);
+    part->registered = result == 0 && part->window != NULL;
+    /* Some versions make no windows for one rank alone, which needs none: its own address is all that there
+     * is. */
+    if (fabric->base.ranks == 1 && !part->registered)
+        return own_pointer(fabric, part);
     if (result != 0)
         status = epx_nccl_failed(fabric, "ncclCommWindowRegister", result);
-    else
-        part->registered = 1;
-    if (status == EPX_OK && part->window == NULL)
+    else if (part->window == NULL)
         status =
             epx_fail(EPX_ERR_UNSUPPORTED,
                      "%s: rank %d: NCCL made no symmetric window of %s (%s); are the GPUs linked, and is "
