@@ -111,10 +111,16 @@ sanitize-gpu: ## compute-sanitizer over small shapes of the GPU's tests, in a mi
 
 # The Python package in a Python of its own: types, and the tests with JAX on four devices of this processor.
 VENV := $(BUILD)/venv
+# PyTorch comes with the system, since it is large.
+TORCH_PYTHON ?= /usr/bin/python3
+PYTHON_TESTS = EPX_LIBRARY='$(abspath $(BUILD))/lib/libepx.so' PYTHONPATH=bindings/python PYTHONDONTWRITEBYTECODE=1
+PYTEST := -m pytest -q -p no:cacheprovider
 check-python: ## build and test the Python package (fetches JAX by pip)
 	$(Q)tools/setup.sh python $(VENV)
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) PYTHON=$(abspath $(VENV))/bin/python all
 	$(Q)cd bindings/python && EPX_LIBRARY='$(abspath $(BUILD))/lib/libepx.so' $(abspath $(VENV))/bin/mypy \
 		--cache-dir $(abspath $(BUILD))/mypy -p epx
-	$(Q)EPX_LIBRARY='$(abspath $(BUILD))/lib/libepx.so' PYTHONPATH=bindings/python PYTHONDONTWRITEBYTECODE=1 \
-		$(VENV)/bin/python -m pytest -q -p no:cacheprovider bindings/python/tests
+	$(Q)$(PYTHON_TESTS) $(VENV)/bin/python $(PYTEST) bindings/python/tests
+	$(Q)if $(TORCH_PYTHON) -c 'import torch, pytest' 2> /dev/null; \
+		then $(PYTHON_TESTS) $(TORCH_PYTHON) $(PYTEST) bindings/python/tests/test_torch.py; \
+		else echo 'skipped: epx.torch: $(TORCH_PYTHON) has no PyTorch and pytest; TORCH_PYTHON names another'; fi

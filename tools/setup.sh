@@ -34,12 +34,15 @@ python3           program python3                lint ci
 spin              program spin                   model ci
 clang             program clang                  ci
 g++               program c++                    ci
+python3-torch     module  torch                  ci
+python3-pytest    module  pytest                 ci
 END
 }
 
 there() {
     case $1 in
     program) command -v "$2" > /dev/null ;;
+    module) /usr/bin/python3 -c "import importlib.util as u, sys; sys.exit(u.find_spec('$2') is None)" 2> /dev/null ;;
     header) printf '#include <%s>\n' "$2" | "${CC:-cc}" -E -x c - > /dev/null 2>&1 ;;
     esac
 }

@@ -129,6 +129,30 @@ class Plan:
         self._tokens = tokens
         check(library.epx_plan_route(self.handle, ctypes.byref(routing), stream))
 
+    def save(self, copy: Any, stream: Optional[int] = None) -> None:
+        """Writes the plan's bytes to an array of group.plan_bytes bytes on the group's device."""
+        check(library.epx_plan_save(self.handle, self._bytes_at(copy, "copy"), stream))
+
+    def load(self, copy: Any, tokens: int, stream: Optional[int] = None) -> None:
+        """Becomes the plan that such an array holds, of a routing of `tokens` tokens. Synchronises the stream."""
+        check(library.epx_plan_load(self.handle, self._bytes_at(copy, "copy"), stream))
+        self._tokens = tokens
+
+    def _bytes_at(self, array: Any, what: str) -> int:
+        pointer = getattr(array, "data_ptr", None)
+        interface = getattr(array, "__cuda_array_interface__", None) or getattr(array, "__array_interface__", None)
+        if pointer is None and interface is None:
+            raise ArgumentError(f"{what} is a {type(array).__name__}, which tells no address")
+        size = int(array.numel() * array.element_size() if pointer is not None else array.nbytes)
+        if size < self.group.plan_bytes:
+            raise ArgumentError(f"{what} has {size} bytes; a plan of this group has {self.group.plan_bytes}")
+        return int(pointer()) if pointer is not None else int(interface["data"][0])  # type: ignore[index]
+
+    def counts(self, into: Any, stream: Optional[int] = None) -> None:
+        """Writes routed, skipped, kept, spilled, dropped_sender, dropped_receiver to an int64 array [6] on the
+        group's device, in stream order."""
+        check(library.epx_plan_counts(self.handle, address(into, "into", self._device, INT64, (6,)), stream))
+
     def stats(self, stream: Optional[int] = None) -> Stats:
         """Complete after the first pass's last dispatch. Synchronises the stream."""
         c = s.begin(s.PlanStats)

@@ -1,0 +1,13 @@
+# epx for PyTorch. SPDX-License-Identifier: Apache-2.0
+"""Dispatch and combine of mixture-of-experts layers with autograd.
+
+    group = epx.torch.Group(experts=64, top_k=8, width=1024, tokens_max=4096)     # of the default process group
+    out = epx.torch.moe_layer(group, experts, x, ids, weights, params=experts.parameters())
+
+The transport is chosen by EPX_TRANSPORT or the option `transport`. Calls go to the current stream.
+"""
+
+from .group import Group
+from .layer import COUNTS, expert_sizes, moe_layer, valid_rows
+
+__all__ = ["COUNTS", "Group", "expert_sizes", "moe_layer", "valid_rows"]

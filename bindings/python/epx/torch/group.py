@@ -1,0 +1,90 @@
+# Groups of ranks that are PyTorch processes. SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+import torch
+
+from .. import group as _plain
+from ..arrays import TYPE_NAMES
+from ..comm import Comm
+from ..errors import UnsupportedError
+from ..plan import Plan
+
+
+def _comm_of(process_group: Any) -> Comm:
+    """A comm on a process group's own all-gather, whatever its backend."""
+    distributed = torch.distributed
+    group = process_group if process_group is not None else distributed.group.WORLD
+    size, rank = distributed.get_world_size(group), distributed.get_rank(group)
+    device = "cuda" if distributed.get_backend(group) == "nccl" else "cpu"
+
+    def allgather(data: bytes) -> bytes:
+        mine = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
+        everyone = [torch.empty_like(mine) for _ in range(size)]
+        distributed.all_gather(everyone, mine, group=group)
+        return b"".join(bytes(part.cpu().numpy().tobytes()) for part in everyone)
+
+    return Comm.from_allgather(rank, size, allgather)
+
+
+class Group:
+    """This process's rank of an expert-parallel group. Opening is collective.
+
+    process_group: who takes part; None: the default process group where torch.distributed is initialised, else this
+    process alone. comm: an epx.Comm instead of it. Options are those of epx.Group; `device` is "cuda" where PyTorch
+    has a GPU, else "host".
+    """
+
+    def __init__(self, process_group: Any = None, comm: Optional[Comm] = None, **options: Any) -> None:
+        options.setdefault("device", "cuda" if torch.cuda.is_available() else "host")
+        options.setdefault("name", "torch")
+        options["batch_in_caller"] = True
+        if options.get("origin") or options.get("aux_bytes") or options.get("batch") == "indexed":
+            raise UnsupportedError("epx.torch hands over expanded batches without origin and aux")
+        self._own_comm: Optional[Comm] = None
+        if comm is None:
+            there = torch.distributed.is_available() and torch.distributed.is_initialized()
+            comm = self._own_comm = _comm_of(process_group) if there else Comm.threads(1)[0]
+        if options["device"] == "cuda":
+            _plain.use_device("cuda", torch.cuda.current_device())
+        self.plain = _plain.Group(comm, **options)
+        info = self.plain.info()
+        if info.waves == 0:
+            self.close()
+            raise UnsupportedError("EPX_OVERFLOW=extra_wave: epx.torch runs a fixed number of waves")
+        self.rank, self.ranks, self.experts, self.top_k = info.rank, info.ranks, info.experts, info.top_k
+        self.width, self.waves, self.rows, self.local_experts = (
+            info.width, info.waves, info.batch_rows_max, len(info.local_experts),
+        )  # fmt: skip
+        self.transport, self.fabric, self.device = info.transport, info.fabric, info.device
+        self.row_dtype: torch.dtype = getattr(torch, TYPE_NAMES[self.plain.row_type])
+        self.out_dtype: torch.dtype = getattr(torch, TYPE_NAMES[self.plain.out_type])
+        self.torch_device = torch.device("cpu" if info.device == "host" else f"cuda:{torch.cuda.current_device()}")
+        self._plans: Dict[int, Plan] = {}
+
+    def plan(self, lane: int) -> Plan:
+        """The plan at work on a lane."""
+        if lane not in self._plans:
+            self._plans[lane] = Plan(self.plain, lane)
+        return self._plans[lane]
+
+    def stream(self) -> Optional[int]:
+        """The current stream, as the library wants it."""
+        return None if self.device == "host" else int(torch.cuda.current_stream(self.torch_device).cuda_stream)
+
+    def empty(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device=self.torch_device)
+
+    def close(self) -> None:
+        for plan in getattr(self, "_plans", {}).values():
+            plan.close()
+        self.plain.close()
+        if self._own_comm is not None:
+            self._own_comm.close()
+
+    def __enter__(self) -> "Group":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

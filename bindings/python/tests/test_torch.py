@@ -1,0 +1,134 @@
+# epx.torch against the same layer written densely in PyTorch. SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any, List, Tuple
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import epx  # noqa: E402
+import epx.torch as et  # noqa: E402
+from test_plain import together  # noqa: E402
+
+RANKS, EXPERTS, TOP_K, WIDTH, HIDDEN = 3, 7, 2, 12, 20
+
+
+def problem(seed: int, rank: int) -> Tuple[Any, Any, Any]:
+    """Tokens of one rank: a different number on each; -1 and the same expert twice among the ids."""
+    g = torch.Generator().manual_seed(100 * seed + rank)
+    tokens = (5, 0, 11)[rank]
+    ids = torch.randint(-1, EXPERTS, (tokens, TOP_K), generator=g, dtype=torch.int32)
+    return torch.randn(tokens, WIDTH, generator=g), ids, torch.rand(tokens, TOP_K, generator=g)
+
+
+def all_params(seed: int) -> List[Any]:
+    g = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(EXPERTS, WIDTH, HIDDEN, generator=g) / 4,
+        torch.randn(EXPERTS, HIDDEN, WIDTH, generator=g) / 4,
+    ]
+
+
+def one_expert(x: Any, w_in: Any, w_out: Any) -> Any:
+    return torch.nn.functional.silu(x @ w_in) @ w_out
+
+
+def dense(x: Any, ids: Any, weights: Any, params: List[Any]) -> Any:
+    out = torch.zeros_like(x)
+    for t in range(x.shape[0]):
+        for k in range(TOP_K):
+            e = int(ids[t, k])
+            if e >= 0:
+                out[t] = out[t] + weights[t, k] * one_expert(x[t], params[0][e], params[1][e])
+    return out
+
+
+def loss_of(out: Any) -> Any:
+    return (out * torch.cos(torch.arange(WIDTH))).sum() + (out**2).sum()
+
+
+def expected(seed: int, layers: int) -> Tuple[List[Any], List[Any]]:
+    """Of all ranks together: gradients of the parameters, and (out, dx, dweights) of each rank."""
+    params = [p.requires_grad_() for p in all_params(seed)]
+    each = []
+    for rank in range(RANKS):
+        x, ids, weights = problem(seed, rank)
+        x, weights = x.requires_grad_(), weights.requires_grad_()
+        out = x
+        for _ in range(layers):
+            out = out + dense(out, ids, weights, params) / 2
+        loss_of(out).backward()
+        # A rank without tokens has used no weight; its gradient is an empty array.
+        each.append((out.detach(), x.grad, torch.zeros_like(weights) if weights.grad is None else weights.grad))
+    return [p.grad for p in params], each
+
+
+def run(comm: epx.Comm, transport: str, seed: int, layers: int) -> Tuple[Any, ...]:
+    options = {"capacity_factor": "dropless", "transport": transport, "device": "host", "timeout_ms": 30000}
+    with et.Group(comm=comm, experts=EXPERTS, top_k=TOP_K, width=WIDTH, tokens_max=16, **options) as group:
+        assert group.transport == transport
+        own = list(group.plain.info().local_experts)
+        params = [p[own].clone().requires_grad_() for p in all_params(seed)]
+
+        def experts(rows: Any, sizes: Any) -> Any:
+            parts = torch.split(rows, sizes.tolist())
+            return torch.cat([one_expert(part, params[0][e], params[1][e]) for e, part in enumerate(parts)])
+
+        x, ids, weights = problem(seed, comm.rank)
+        x, weights = x.requires_grad_(), weights.requires_grad_()
+        out = x
+        for _ in range(layers):
+            add, counts = et.moe_layer(group, experts, out, ids, weights, params, with_counts=True)
+            out = out + add / 2
+        loss_of(out).backward()
+        count = dict(zip(et.COUNTS, counts.tolist()))
+        assert count["routed"] == int((ids >= 0).sum()) and count["skipped"] == int((ids < 0).sum())
+        assert count["dropped_sender"] == count["dropped_receiver"] == 0
+        return own, [p.grad for p in params], out.detach(), x.grad, weights.grad
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_values_and_gradients(transport: str, layers: int) -> None:
+    params, each = expected(layers, layers)
+    answers = together(lambda comm: run(comm, transport, layers, layers), RANKS)
+    close = {"rtol": 2e-5, "atol": 2e-5}
+    for (own, gradients, *tensors), theirs in zip(answers, each):
+        for ours, whole in zip(gradients, params):
+            torch.testing.assert_close(ours, whole[own], **close)
+        for ours, right in zip(tensors, theirs):
+            torch.testing.assert_close(ours, right, **close)
+
+
+def test_bad_tensors_are_refused_on_every_rank() -> None:
+    def rank(comm: epx.Comm) -> None:
+        with et.Group(comm=comm, experts=EXPERTS, top_k=TOP_K, width=WIDTH, tokens_max=16, device="host") as group:
+            ids, weights = torch.zeros(4, TOP_K, dtype=torch.int64), torch.ones(4, TOP_K)
+            experts = lambda rows, sizes: rows  # noqa: E731
+            for x, i, w, why in (
+                (torch.ones(4, 5), ids, weights, "x has shape"),
+                (torch.ones(4, WIDTH), ids[:, :1], weights, "ids has shape"),
+                (torch.ones(4, WIDTH), ids, weights.double(), "weights|float64"),
+                (torch.ones(4, WIDTH), ids.float(), weights, "int32 or int64"),
+            ):
+                with pytest.raises(epx.ArgumentError, match=why):
+                    et.moe_layer(group, experts, x, i, w)
+            with pytest.raises(epx.RoutingError, match="outside -1..6"):
+                et.moe_layer(group, experts, torch.ones(4, WIDTH), ids + EXPERTS, weights)
+            out = et.moe_layer(group, experts, torch.ones(4, WIDTH), ids, weights)
+            assert out.shape == (4, WIDTH)
+
+    together(rank, 1)
+
+
+def test_a_frozen_layer_keeps_nothing_back() -> None:
+    def rank(comm: epx.Comm) -> None:
+        with et.Group(
+            comm=comm, experts=EXPERTS, top_k=TOP_K, width=WIDTH, tokens_max=16, device="host",
+            capacity_factor="dropless",
+        ) as group, torch.no_grad():  # fmt: skip
+            x, ids, weights = problem(9, comm.rank)
+            out = et.moe_layer(group, lambda rows, sizes: 2 * rows, x, ids, weights)
+            assert not out.requires_grad
+            torch.testing.assert_close(out, 2 * x * (weights * (ids >= 0)).sum(1, keepdim=True))
+
+    together(rank, RANKS)
