@@ -92,6 +92,7 @@ $(foreach s,$(ALONE_SUITES),$(eval $(call alone,$s)))
 
 GPU_TESTS := $(BUILD)/tests/gpu
 $(GPU_TESTS): $(call objects,$(GPU_SRCS)) $(STATIC) $(FLAGS_KEY)
+	$(if $(GPU_SRCS),,$(error this build has no device cuda: epx-info says why, make FEATURES="cuda" asks for it by name))
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LINK_FLAGS) -o $@ $(filter %.o %.a,$^) $(LINK_LIBS)

@@ -14,7 +14,9 @@
 #include "tools/common/terminal.h"
 
 enum { RUNS = 7, CALLS = 200, MANY = 4, SIDE = 8192 };
+/* Beyond the caches of any GPU, where it has the memory for it. */
 #define BLOCK_BYTES ((int64_t)512 << 20)
+#define SMALL_BLOCK_BYTES ((int64_t)4 << 20)
 
 typedef struct bench {
     const epx_perf_settings_t *settings;
@@ -29,6 +31,7 @@ typedef struct player {
     epx_rank_t *self;
     bench_t *bench;
     epx_perf_side_t side;
+    int64_t block_bytes;
     epx_perf_twin_t to, from, index, start, count;
     epx_group_h group;
     epx_plan_h plan;
@@ -49,7 +52,7 @@ static void check(player_t *player, epx_status_t status, const char *what)
 
 static epx_status_t copy_whole(player_t *player)
 {
-    return player->side.device->copy(player->to.device, player->from.device, (size_t)BLOCK_BYTES,
+    return player->side.device->copy(player->to.device, player->from.device, (size_t)player->block_bytes,
                                      player->side.stream);
 }
 
@@ -202,10 +205,13 @@ static void open_memory(player_t *player)
 {
     epx_rank_t *self = player->self;
     const epx_perf_side_t *side = &player->side;
-    int64_t rows = BLOCK_BYTES / player->bench->row_bytes, from = 0;
-    int rc = epx_perf_twin_new_device(self, side, &player->to, 1, (size_t)BLOCK_BYTES);
+    epx_device_properties_t properties = {0};
+    check(player, side->device->properties(&properties), "the device");
+    player->block_bytes = properties.memory_bytes >= 64 * BLOCK_BYTES ? BLOCK_BYTES : SMALL_BLOCK_BYTES;
+    int64_t rows = player->block_bytes / player->bench->row_bytes, from = 0;
+    int rc = epx_perf_twin_new_device(self, side, &player->to, 1, (size_t)player->block_bytes);
     if (rc == EPX_EXIT_OK)
-        rc = epx_perf_twin_new_device(self, side, &player->from, 1, (size_t)BLOCK_BYTES);
+        rc = epx_perf_twin_new_device(self, side, &player->from, 1, (size_t)player->block_bytes);
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_twin_new(self, side, &player->index, (size_t)rows, sizeof(int32_t));
     if (rc == EPX_EXIT_OK)
@@ -222,8 +228,10 @@ static void open_memory(player_t *player)
     if (epx_perf_up(self, side, &player->index) == EPX_EXIT_OK &&
         epx_perf_up(self, side, &player->start) == EPX_EXIT_OK)
         epx_perf_up(self, side, &player->count);
-    check(player, side->device->fill(player->from.device, 0x3c, (size_t)BLOCK_BYTES, side->stream), "a fill");
-    check(player, side->device->fill(player->to.device, 0, (size_t)BLOCK_BYTES, side->stream), "a fill");
+    check(player, side->device->fill(player->from.device, 0x3c, (size_t)player->block_bytes, side->stream),
+          "a fill");
+    check(player, side->device->fill(player->to.device, 0, (size_t)player->block_bytes, side->stream),
+          "a fill");
 }
 
 static void close_player(player_t *player)
@@ -286,10 +294,10 @@ static int play(epx_rank_t *self)
     if (!failed(&player))
         open_memory(&player);
     if (!failed(&player)) {
-        double bytes = (double)BLOCK_BYTES, whole = seconds_of(&player, copy_whole, 1),
+        double bytes = (double)player.block_bytes, whole = seconds_of(&player, copy_whole, 1),
                rows = seconds_of(&player, copy_rows, 1), alone = seconds_of(&player, copy_whole, 0),
                rows_alone = seconds_of(&player, copy_rows, 0);
-        rows *= bytes / (double)(BLOCK_BYTES / bench->row_bytes * bench->row_bytes);
+        rows *= bytes / (double)(player.block_bytes / bench->row_bytes * bench->row_bytes);
         keep(&player, EPX_MEMORY_BYTES, 2 * bytes / alone);
         keep(&player, EPX_LINK_BYTES, bytes / (whole < rows ? whole : rows));
         keep(&player, EPX_LINK_SHARE, whole < rows ? whole / rows : 1);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/common/machine.h"
+#include "bench/perf/calibrate.h"
 #include "bench/perf/case.h"
 #include "bench/perf/report.h"
 #include "device/registry.h"
@@ -111,4 +113,37 @@ Test(perf_device, ranks_with_a_gpu_each)
     expect_in(text, "\"copy_engine_s\"");
     expect_in(text, "\"nccl_all_to_all_s\"");
     free(text);
+}
+
+/* ---- the constants of the cost model ---------------------------------------------------------------------------- */
+
+static epx_status_t known_device(epx_device_properties_t *properties_p)
+{
+    *properties_p = (epx_device_properties_t){.name = "a GPU of 1 GiB", .units = 4};
+    properties_p->memory_bytes = 1 << 30;
+    properties_p->peak_flops = 1e12;
+    return EPX_OK;
+}
+
+Test(perf_device, every_constant_is_measured_or_says_so)
+{
+    static epx_device_ops_t known;
+    const char *args[] = {"epx-perf", "--device", "cuda", "--width", "64", "--calibrate", "unused"};
+    epx_perf_settings_t settings;
+    epx_machine_t machine = {.name = ""};
+    known = guarded_device;
+    known.properties = known_device;
+    epx_device_stand_in("cuda", &known);
+    cr_assert_eq(epx_perf_settings_read(&settings, 7, (char **)(void *)args), EPX_GO_ON);
+    cr_assert_eq(epx_perf_calibrate_device(&settings, &machine), EPX_EXIT_OK);
+    epx_perf_settings_free(&settings);
+    for (int i = 0; i < EPX_CONSTANTS; i++) {
+        const epx_constant_row_t *row = epx_constant_row((epx_constant_t)i);
+        cr_expect(machine.value[i] >= row->lo && machine.value[i] <= row->hi, "%s is %g", row->name,
+                  machine.value[i]);
+        cr_expect(strncmp(machine.source[i], "measured", 8) == 0 ||
+                      strncmp(machine.source[i], "assumed", 7) == 0 || i == EPX_PEAK_FLOPS,
+                  "%s: %s", row->name, machine.source[i]);
+    }
+    cr_expect_eq(machine.value[EPX_PEAK_FLOPS], 1e12);
 }
