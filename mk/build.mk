@@ -26,6 +26,7 @@ LINK_LIBS = $(LIB_FEATURE_LIBS) -ldl -lm
 flags_of = $(BASE_CFLAGS) \
 	$(if $(filter src/% kernels/% $(BUILD)/%,$1),-Isrc $(LIB_FEATURE_CFLAGS)) \
 	$(if $(filter train/%,$1),$(TRAIN_FEATURE_CFLAGS)) \
+	$(if $(filter tools/repro/% tools/doctor/%,$1),-Isrc) \
 	$(if $(filter bindings/%,$1),$(JAX_FEATURE_CFLAGS)) \
 	$(if $(filter tests/%,$1),-Isrc -Itests $(TEST_FEATURE_CFLAGS) $(TEST_WARNINGS)) \
 	$(CPPFLAGS) $(CFLAGS) $(if $(filter kernels/host/% train/host/%,$1),$(KERNEL_CFLAGS) $(NO_CLONES)) \

@@ -12,6 +12,7 @@
 #include "fabric/fault/internal.h"
 
 static _Atomic uint64_t process_trace;
+static _Atomic int64_t process_first_ns;
 
 static uint64_t mix(uint64_t value)
 {
@@ -127,6 +128,8 @@ static void add_to_trace(epx_fault_t *fault, uint64_t event)
 {
     uint64_t trace = atomic_load_explicit(&fault->trace, memory_order_relaxed), next = mix(trace ^ event);
     atomic_store_explicit(&fault->trace, next, memory_order_relaxed);
+    int64_t never = 0;
+    atomic_compare_exchange_strong(&process_first_ns, &never, epx_clock_ns());
     /* One sum over all ranks: what each adds last stands for its whole history. */
     atomic_fetch_add_explicit(&process_trace, next - trace, memory_order_relaxed);
 }
@@ -135,6 +138,8 @@ uint64_t epx_fault_trace(const epx_fault_t *fault)
 {
     return atomic_load_explicit(&fault->trace, memory_order_relaxed);
 }
+
+int64_t epx_fault_first_ns_of_process(void) { return atomic_load(&process_first_ns); }
 
 uint64_t epx_fault_trace_of_process(void) { return atomic_load(&process_trace); }
 

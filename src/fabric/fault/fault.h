@@ -76,4 +76,7 @@ uint64_t epx_fault_trace(const epx_fault_t *fault);
 /* The sum over all faults of this process, ended ones included. */
 uint64_t epx_fault_trace_of_process(void);
 
+/* When a rule of any of them acted first, by epx_clock_ns; 0: none has. */
+int64_t epx_fault_first_ns_of_process(void);
+
 #endif
