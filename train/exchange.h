@@ -55,6 +55,9 @@ typedef struct epx_exchange_ops {
     int (*info)(epx_exchange_t *exchange, epx_group_info_t *info_p);
     /* Makes peers that wait for this rank give up; `reason` is what they are told. Not collective. */
     void (*abort)(epx_exchange_t *exchange, const char *reason);
+    /* After a call failed and the job's watchdog said that the group can be mended: goes on with `transport`.
+     * Routings are lost, and what the fields below say of waves and rows is new. */
+    int (*recover)(epx_exchange_t *exchange, const char *transport);
     void (*destroy)(epx_exchange_t *exchange);
 } epx_exchange_ops_t;
 

@@ -181,6 +181,12 @@ static void dense_destroy(epx_exchange_t *exchange)
     free(dense);
 }
 
+static int dense_recover(epx_exchange_t *exchange, const char *transport)
+{
+    (void)exchange;
+    return epx_train_fail(EPX_TRAIN_FAILED, "one rank alone has no group to recover with %s", transport);
+}
+
 static const epx_exchange_ops_t dense_ops = {
     .route = dense_route,
     .waves = dense_waves,
@@ -195,6 +201,7 @@ static const epx_exchange_ops_t dense_ops = {
     .sum = dense_sum,
     .info = dense_info,
     .abort = dense_abort,
+    .recover = dense_recover,
     .destroy = dense_destroy,
 };
 

@@ -12,6 +12,8 @@ typedef struct through_epx {
     epx_exchange_t base;
     epx_comm_h world;
     epx_group_h group;
+    epx_group_config_t config; /* that the group was opened with */
+    char transport[80], name[64];
     epx_plan_h *plan; /* [layers], all on lane 0: a layer's pass ends before the next layer's begins */
 } through_epx_t;
 
@@ -129,6 +131,8 @@ static void through_destroy(epx_exchange_t *exchange)
     free(through);
 }
 
+static int through_recover(epx_exchange_t *exchange, const char *transport);
+
 static const epx_exchange_ops_t through_ops = {
     .route = through_route,
     .waves = through_waves,
@@ -143,6 +147,7 @@ static const epx_exchange_ops_t through_ops = {
     .sum = through_sum,
     .info = through_info,
     .abort = through_abort,
+    .recover = through_recover,
     .destroy = through_destroy,
 };
 
@@ -208,6 +213,27 @@ static int open_group(through_epx_t *through, epx_comm_h comm, epx_group_config_
     return open_status(epx_group_open(comm, config, &through->group));
 }
 
+static int create_plans(through_epx_t *through)
+{
+    int code = EPX_TRAIN_OK;
+    for (int64_t i = 0; code == EPX_TRAIN_OK && i < through->base.layers; i++)
+        code = epx_train_status(epx_plan_create(through->group, 0, NULL, &through->plan[i]));
+    return code;
+}
+
+static int through_recover(epx_exchange_t *exchange, const char *transport)
+{
+    through_epx_t *through = self(exchange);
+    snprintf(through->transport, sizeof through->transport, "failover:%s", transport);
+    through->config.transport = through->transport;
+    int code = open_status(epx_group_recover(through->group, &through->config));
+    for (int64_t i = 0; i < exchange->layers; i++)
+        epx_plan_destroy(&through->plan[i]);
+    if (code == EPX_TRAIN_OK)
+        code = create_plans(through);
+    return code == EPX_TRAIN_OK ? learn(through, &through->config) : code;
+}
+
 int epx_exchange_epx(const epx_exchange_shape_t *shape, const epx_group_config_t *settings, int recompute,
                      epx_comm_h group_comm, epx_comm_h world, epx_exchange_t **exchange_p)
 {
@@ -231,8 +257,11 @@ int epx_exchange_epx(const epx_exchange_shape_t *shape, const epx_group_config_t
         through->plan ? EPX_TRAIN_OK : epx_train_fail(EPX_TRAIN_FAILED, "no memory for the list of plans");
     if (code == EPX_TRAIN_OK)
         code = open_group(through, group_comm, &config);
-    for (int64_t i = 0; code == EPX_TRAIN_OK && i < shape->layers; i++)
-        code = epx_train_status(epx_plan_create(through->group, 0, NULL, &through->plan[i]));
+    snprintf(through->name, sizeof through->name, "%s", config.name);
+    through->config = config;
+    through->config.name = through->name;
+    if (code == EPX_TRAIN_OK)
+        code = create_plans(through);
     if (code == EPX_TRAIN_OK)
         code = learn(through, &config);
     if (code != EPX_TRAIN_OK) {

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <epx/record.h>
+
 #include "math.h"
 #include "options.h"
 #include "output_file.h"
@@ -15,9 +17,10 @@
 
 typedef struct job {
     const epx_train_config_t *config;
-    FILE *metrics; /* or NULL */
-    FILE *talk;    /* where people read: stdout, or stderr with --json */
-    double bigram; /* 0: not computed yet, or not wanted */
+    FILE *metrics;           /* or NULL */
+    FILE *talk;              /* where people read: stdout, or stderr with --json */
+    double bigram;           /* 0: not computed yet, or not wanted */
+    atomic_int verdict_code; /* what a verdict of the watchdog says to leave with; 0: none */
 } job_t;
 
 enum { SAVE = 1, SAVE_AND_STOP = 2 };
@@ -229,6 +232,10 @@ static int run_rank(epx_comm_h comm, int64_t rank, void *context)
                 (long long)epx_trainer_steps_done(trainer), (unsigned long long)hash);
     if (code == EPX_TRAIN_OK)
         code = train(job, trainer, rank);
+    epx_verdict_t verdict = EPX_VERDICT_INIT;
+    epx_record_verdict(code != EPX_TRAIN_OK ? epx_comm_recorder(comm) : NULL, &verdict);
+    if (verdict.exit_code != 0)
+        job->verdict_code = verdict.exit_code;
     epx_trainer_destroy(&trainer);
     return code;
 }
@@ -246,7 +253,8 @@ static int print_help(void)
            "The exchange is set by EPX_TRANSPORT, EPX_CAPACITY_FACTOR and the other EPX_ variables (epx-info "
            "-c).\n"
            "SIGUSR1 writes the checkpoint and goes on, SIGTERM writes it and stops.\n"
-           "Exit: 0 done, 1 failed, 2 bad usage.\n");
+           "Exit: 0 done, 1 failed, 2 bad usage; after a hang that the watchdog named: 75 a foreign kernel "
+           "was stuck, 76 a host or link was lost, 77 going on would be wrong, 78 not named.\n");
     return 0;
 }
 
@@ -291,7 +299,10 @@ static int run_job(const epx_train_config_t *config)
                               config->metrics);
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == EPX_TRAIN_OK)
         code = epx_train_fail(EPX_TRAIN_FAILED, "cannot write all of standard output: check the space");
-    return code == EPX_TRAIN_OK ? 0 : complain(code);
+    if (code == EPX_TRAIN_OK)
+        return 0;
+    complain(code);
+    return code == EPX_TRAIN_FAILED && job.verdict_code != 0 ? job.verdict_code : code;
 }
 
 int main(int argc, char **argv)

@@ -29,7 +29,7 @@ static int split_ranks(epx_trainer_t *trainer, epx_comm_h world)
     if (code == EPX_TRAIN_OK)
         code = epx_train_status(
             epx_comm_split(world, (int32_t)ranks->group, (int32_t)ranks->replica, &trainer->replica_comm));
-    return code;
+    return code == EPX_TRAIN_OK ? epx_trainer_failover_begin(trainer) : code;
 }
 
 static int open_data(epx_trainer_t *trainer)
@@ -108,6 +108,7 @@ void epx_trainer_destroy(epx_trainer_t **trainer_p)
     epx_arena_free(&trainer->arena);
     epx_model_destroy(&trainer->model);
     epx_data_close(&trainer->data);
+    epx_comm_destroy(&trainer->step_comm);
     epx_comm_destroy(&trainer->replica_comm);
     epx_comm_destroy(&trainer->group_comm);
     free(trainer);
@@ -199,11 +200,15 @@ static int train_once(epx_trainer_t *trainer, epx_step_times_t *times, epx_metri
 {
     epx_model_t *model = trainer->model;
     epx_pass_t pass = epx_trainer_pass(trainer);
+    int again = 0, code;
     model->exchange_ns = model->experts_ns = model->attention_ns = 0;
     epx_trainer_read_batch(trainer);
-    int code = epx_model_forward(model, &pass, trainer->inputs, trainer->targets, &times->loss_sum);
-    if (code == EPX_TRAIN_OK)
-        code = epx_model_backward(model);
+    do {
+        code = epx_model_forward(model, &pass, trainer->inputs, trainer->targets, &times->loss_sum);
+        if (code == EPX_TRAIN_OK)
+            code = epx_model_backward(model);
+        code = epx_trainer_failover_done(trainer, code, &again);
+    } while (again);
     int64_t since = epx_train_clock_ns();
     if (code == EPX_TRAIN_OK)
         code = epx_gradients_sum(model, trainer->ranks.world, trainer->replica_comm);

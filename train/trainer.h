@@ -18,6 +18,8 @@ struct epx_trainer {
     epx_ranks_t ranks;
     epx_comm_h group_comm;   /* of the expert-parallel group */
     epx_comm_h replica_comm; /* of the ranks with the same experts */
+    epx_comm_h step_comm; /* EPX_ON_HANG=failover: all ranks meet on it when the exchange of a step is done */
+    int32_t failovers;    /* so far */
     epx_data_t data;
     epx_model_t *model;
     epx_exchange_t *exchange; /* NULL: no group is open */
@@ -47,6 +49,12 @@ int epx_trainer_open_routing(epx_trainer_t *trainer);
 int epx_trainer_record(epx_trainer_t *trainer, int64_t step);
 int epx_trainer_close_routing(epx_trainer_t *trainer);
 void epx_trainer_force(epx_trainer_t *trainer, int64_t step);
+
+/* A step that survives a stall. (trainer_failover.c) begin: where EPX_ON_HANG asks for it; collective. done:
+ * after the exchange of a step, with its code; *again_p = 1: the group has been recovered with another
+ * transport, and the step is to be done again from its inputs. Collective. */
+int epx_trainer_failover_begin(epx_trainer_t *trainer);
+int epx_trainer_failover_done(epx_trainer_t *trainer, int code, int *again_p);
 
 /* Fills in what all ranks know of the step together. Collective. (trainer_report.c) */
 typedef struct epx_step_times {

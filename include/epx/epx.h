@@ -122,7 +122,8 @@ typedef struct epx_group_config {
                                 area */
     int32_t virtual_ranks; /* accept rules decide as if the group had so many ranks (a multiple of S); 0: S */
     int32_t spill_choices; /* X, extra ranked choices with EPX_OVERFLOW_SPILL */
-    const char *transport; /* (env) "auto", "pooled_wave", "ragged", "ring", or a path to a plug-in */
+    const char *transport; /* (env) "auto", "pooled_wave", "ragged", "ring", or a path to a plug-in;
+                              "failover:NAME" wins over the environment, for epx_group_recover */
     const char *fabric;    /* (env) "auto", "local", "ucx", "nccl" */
     const char *device;    /* (env) "auto", "host", "cuda" */
     double capacity_factor;  /* (env) cf > 0, or EPX_DROPLESS; 0: 1.15 */

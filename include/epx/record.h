@@ -230,6 +230,8 @@ typedef struct epx_verdict {
     int64_t stuck_ns;                              /* how long the oldest wait had lasted */
     int64_t found_ns;                              /* epx's clock */
     char text[512];                                /* the evidence in one sentence */
+    char failover[64]; /* the transport that EPX_ON_HANG says to go on with, where `action` is RECOVER; else
+                          "" */
 } epx_verdict_t;
 
 #define EPX_VERDICT_INIT              \

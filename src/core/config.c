@@ -260,10 +260,11 @@ static epx_status_t parse_fault(const epx_config_row_t *row, const char *text, c
     return epx_fault_parse(text, &spec, problem, bytes);
 }
 
+static const char failover[] = "failover:";
+
 /* report, abort, or failover: and the name of a transport that is known, or of a plug-in's file. */
 static int is_on_hang(const char *text)
 {
-    static const char failover[] = "failover:";
     if (strcmp(text, "report") == 0 || strcmp(text, "abort") == 0)
         return 1;
     if (strncmp(text, failover, sizeof(failover) - 1) != 0)
@@ -343,6 +344,14 @@ static epx_status_t resolve_row(const epx_config_row_t *row, const epx_group_con
     if (transport != NULL)
         upper_case(prefix, sizeof(prefix), transport);
     snprintf(texts->set_by, sizeof(texts->set_by), "EPX_%s_%s", prefix, row->name);
+    /* A fail-over is the environment's own wish (EPX_ON_HANG), so it goes before EPX_TRANSPORT. */
+    if (row->program == FROM(transport) && program_text(row, config, texts->value, sizeof(texts->value)) &&
+        strncmp(texts->value, failover, sizeof(failover) - 1) == 0) {
+        memmove(texts->value, texts->value + sizeof(failover) - 1,
+                strlen(texts->value) - sizeof(failover) + 2);
+        setting->source = EPX_SOURCE_PROGRAM;
+        return parse_value(row, setting, texts->problem, sizeof(texts->problem), settings);
+    }
     const char *from_environment = prefix[0] != '\0' ? getenv(texts->set_by) : NULL;
     setting->source = EPX_SOURCE_PREFIXED;
     if (from_environment == NULL) {

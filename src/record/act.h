@@ -10,6 +10,8 @@ void epx_act_begin(const char *folder, const char *job);
 /* Prints the report, writes verdict.json, runs the command: once for the job and folder, by who comes first.
  */
 void epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command);
+/* What has been told of a job, by any process; 0: nothing. */
+int epx_act_told(const char *folder, const char *job, epx_verdict_t *verdict_p);
 /* Whether that has been done. */
 int epx_act_is_done(const epx_job_view_t *view);
 /* The job goes on: the next verdict is a new one. */

@@ -5,6 +5,9 @@
 
 #include "record/facts.h"
 
+/* An operation that ended so long ago with the loss of a peer is still about it. */
+#define LOST_NS ((int64_t)10000000000)
+
 typedef struct kind_row {
     const char *name;
     epx_action_t action;
@@ -67,8 +70,12 @@ void epx_verdict_title(const epx_verdict_t *v, char *text, size_t bytes)
 /* What every verdict says of the operation at the root. */
 static void describe(const epx_scene_t *s, epx_verdict_t *v)
 {
-    int32_t of = s->victim >= 0 ? s->victim : s->root;
+    /* The call that the culprit has made and not begun, or is in; else the one that others wait for it in. */
+    int own = s->at == EPX_ROOT_PLACE &&
+              (s->room[s->root].place == EPX_PLACE_ENQUEUED || s->room[s->root].place == EPX_PLACE_INSIDE);
+    int32_t of = s->victim >= 0 && !own ? s->victim : s->root;
     const epx_rank_facts_t *f = &s->room[of];
+    const epx_record_operation_t *op = own ? &f->op : &s->op;
     v->action = epx_verdict_action(v->kind, &v->exit_code);
     v->ranks = s->job->ranks;
     v->stuck_ns = s->age_ns;
@@ -80,14 +87,14 @@ static void describe(const epx_scene_t *s, epx_verdict_t *v)
     if (culprit != NULL && culprit->record != NULL && v->marker[0] == '\0')
         snprintf(v->marker, sizeof(v->marker), "%.55s",
                  epx_record_text_of(culprit->record, ((const epx_record_head_t *)culprit->record)->mark));
-    if (f->record == NULL || s->op.number == 0)
+    if (f->record == NULL || op->number == 0)
         return;
-    const epx_record_group_row_t *group = epx_record_group_row(f->record, s->op.group);
+    const epx_record_group_row_t *group = epx_record_group_row(f->record, op->group);
     if (group != NULL)
         snprintf(v->group, sizeof(v->group), "%.63s", group->name);
-    snprintf(v->op, sizeof(v->op), "%.55s", epx_record_kind_of(f->record, &s->op));
-    v->wave = s->op.wave;
-    v->sequence = s->op.sequence;
+    snprintf(v->op, sizeof(v->op), "%.55s", epx_record_kind_of(f->record, op));
+    v->wave = op->wave;
+    v->sequence = op->sequence;
     if (s->victim >= 0) {
         v->expected = f->progress.wait.expected;
         v->seen = f->progress.wait.seen;
@@ -119,13 +126,26 @@ static int32_t weight(int32_t rule, epx_verdict_kind_t kind)
     return kind == EPX_VERDICT_UNKNOWN ? 800 : rule;
 }
 
-static void take_better(const epx_scene_t *scene, int32_t *best, epx_verdict_t *verdict)
+/* How near to the root the operation is: its own one, one of a group, one of a comm. */
+static int32_t nearness(const epx_scene_t *s)
+{
+    const epx_rank_facts_t *f = &s->room[s->victim >= 0 ? s->victim : s->root];
+    const epx_record_group_row_t *group =
+        f->record != NULL ? epx_record_group_row(f->record, s->op.group) : NULL;
+    return group != NULL && group->is_comm ? 0 : 1;
+}
+
+static void take_better(const epx_scene_t *scene, int32_t *best, int32_t *near, epx_verdict_t *verdict)
 {
     epx_verdict_t found = {.size = verdict->size};
     int32_t rule = judge(scene, &found), now = weight(rule, found.kind);
-    /* Equal rules: the longer wait is nearer to the cause. */
-    if (now < *best ||
-        (now == *best && found.kind != EPX_VERDICT_NONE && found.stuck_ns > verdict->stuck_ns)) {
+    /* Equal rules: an operation of a group tells more than a collective of many of them; then the longer
+     * wait. */
+    int same = now == *best && found.kind != EPX_VERDICT_NONE;
+    int closer = nearness(scene);
+    if (now < *best || (same && closer > *near) ||
+        (same && closer == *near && found.stuck_ns > verdict->stuck_ns)) {
+        *near = closer;
         *best = now;
         *verdict = found;
     }
@@ -147,18 +167,55 @@ static int has_error(const epx_job_evidence_t *job, const epx_rank_facts_t *room
     return 1;
 }
 
+/* Where operations end at once when a process is gone, nobody waits for it any more: who of the lost ones was
+ * the first to fall silent, and the operation that ended with its loss elsewhere. */
+static int has_lost(const epx_job_evidence_t *job, const epx_rank_facts_t *room, epx_scene_t *scene)
+{
+    int32_t lost = -1, told = -1;
+    int64_t silent = INT64_MAX;
+    for (int32_t r = 0; r < job->ranks; r++) {
+        const epx_record_head_t *head = room[r].record;
+        if (head == NULL)
+            continue;
+        int64_t sign = head->watched_ns - job->rank[r].ahead_ns,
+                failed = head->failed_ns - job->rank[r].ahead_ns;
+        if (room[r].life == EPX_LIFE_GONE && head->life == EPX_RECORD_OPENED && sign < silent) {
+            silent = sign;
+            lost = r;
+        }
+        if (head->failed_ns != 0 && failed >= job->after_ns && job->now_ns - failed < LOST_NS &&
+            room[r].life != EPX_LIFE_GONE)
+            told = r;
+    }
+    if (lost < 0 || told < 0)
+        return 0;
+    *scene = (epx_scene_t){.job = job,
+                           .room = room,
+                           .at = EPX_ROOT_PLACE,
+                           .root = lost,
+                           .victim = told,
+                           .age_ns = LOST_NS,
+                           .one_strays = -1};
+    const epx_record_head_t *head = room[told].record;
+    if (!epx_record_operation(head, head->failed_operation, &scene->op))
+        scene->op.number = 0;
+    return 1;
+}
+
 void epx_classify(const epx_job_evidence_t *job, epx_rank_facts_t *room, epx_verdict_t *verdict_p)
 {
-    int32_t best = INT32_MAX;
+    int32_t best = INT32_MAX, near = 0;
     epx_scene_t scene;
     *verdict_p = (epx_verdict_t){.size = verdict_p->size, .rank = -1, .peer = -1, .ranks = job->ranks};
     epx_facts_gather(job, room);
+    if (has_lost(job, room, &scene))
+        take_better(&scene, &best, &near, verdict_p);
     for (int32_t r = 0; r < job->ranks; r++) {
         if (has_error(job, room, r, &scene))
-            take_better(&scene, &best, verdict_p);
+            take_better(&scene, &best, &near, verdict_p);
         if (room[r].place < EPX_PLACE_ENQUEUED)
             continue;
         epx_scene_walk(job, room, r, r + 1, &scene);
-        take_better(&scene, &best, verdict_p);
+        take_better(&scene, &best, &near, verdict_p);
     }
 }

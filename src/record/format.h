@@ -134,6 +134,8 @@ typedef struct epx_record_head {
     uint32_t errors;                 /* odd while the text is being changed */
     int64_t error_ns;
     uint64_t error_operation;
+    int64_t failed_ns; /* when an operation last ended with PEER, TIMEOUT or FABRIC */
+    uint64_t failed_operation;
     char error_text[512];
 } epx_record_head_t;
 

@@ -41,6 +41,7 @@ struct epx_recorder {
     pthread_mutex_t lock; /* of the two below; never held across a wait, but while a wait is being ended */
     epx_recorder_ending_t end[EPX_RECORDER_ENDS];
     epx_verdict_t verdict;
+    int64_t cleared_ns;        /* when the last verdict was done with; under the lock */
     uint32_t errors_seen;      /* the watchdog's */
     struct epx_recorder *next; /* the watchdog's list, under its lock */
 };

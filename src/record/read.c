@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "record/classify.h"
+#include "record/order.h"
 
 /* A row whose number is `number` before and after the copy is whole (F1 of format.h). */
 static int copy_row(const void *row, void *copy, size_t bytes, uint64_t number)
@@ -11,7 +12,7 @@ static int copy_row(const void *row, void *copy, size_t bytes, uint64_t number)
     if (number == 0 || __atomic_load_n(word, __ATOMIC_ACQUIRE) != number)
         return 0;
     memcpy(copy, row, bytes);
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    epx_order_reads();
     return __atomic_load_n(word, __ATOMIC_RELAXED) == number;
 }
 

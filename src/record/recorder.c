@@ -239,9 +239,9 @@ void epx_recorder_close(epx_recorder_h *recorder_p)
         return;
     epx_recorder_h r = *recorder_p;
     *recorder_p = NULL;
-    epx_put32(&r->head->life, EPX_RECORD_CLOSED);
     if (r->watched)
         epx_watch_remove(r);
+    epx_put32(&r->head->life, EPX_RECORD_CLOSED);
     if (r->folder[0] != '\0' && !r->keeps && r->verdict.kind == EPX_VERDICT_NONE) {
         unlink(r->path);
         rmdir(r->folder); /* the last rank's succeeds */
@@ -495,6 +495,7 @@ void epx_record_verdict_clear(epx_recorder_h r)
     if (r == NULL)
         return;
     pthread_mutex_lock(&r->lock);
+    r->cleared_ns = epx_clock_ns();
     r->verdict = (epx_verdict_t)EPX_VERDICT_INIT;
     pthread_mutex_unlock(&r->lock);
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "record/order.h"
 #include "record/private.h"
 #include "record/system.h"
 
@@ -33,7 +34,7 @@ void epx_recorder_event(epx_recorder_h r, uint32_t what, uint32_t text, int64_t 
     uint64_t number = r->head->events + 1;
     epx_record_event_t *row = &r->events[number & (r->head->events_max - 1)];
     epx_put64(&row->number, 0);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    epx_order_writes();
     row->time_ns = now;
     row->what = what;
     row->text = text;
@@ -80,7 +81,7 @@ uint64_t epx_recorder_enqueue(epx_recorder_h r, const epx_recorder_call_t *call)
         r->taken &= ~((uint64_t)1 << row->slot); /* open for a whole ring of others: given up */
     epx_put64(&row->number, 0);
     epx_put64(&progress->number, 0);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    epx_order_writes();
     *row = (epx_record_operation_t){.group_key = r->groups[group].key,
                                     .sequence = call->sequence,
                                     .epoch = call->epoch,
@@ -171,6 +172,10 @@ void epx_recorder_end(epx_recorder_h r, uint64_t op, epx_status_t status)
         return;
     row->status = (int32_t)status;
     reach(r, row, EPX_RECORD_ENDED, &row->ended_ns);
+    if (status == EPX_ERR_PEER || status == EPX_ERR_TIMEOUT || status == EPX_ERR_FABRIC) {
+        r->head->failed_operation = op;
+        epx_put_time(&r->head->failed_ns, row->ended_ns);
+    }
     epx_put64(&r->head->ended, r->head->ended + 1);
     epx_record_progress_t *progress = slot_at(r, row->slot);
     if (progress->number == op) {
@@ -295,7 +300,7 @@ void epx_recorder_error(epx_recorder_h r, epx_status_t status, const char *text)
     epx_record_head_t *head = r->head;
     int64_t now = epx_clock_ns();
     epx_put32(&head->errors, head->errors + 1);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    epx_order_writes();
     head->error = (int32_t)status;
     head->error_ns = now;
     head->error_operation = r->current != 0 ? r->current : head->operations;
@@ -329,7 +334,7 @@ static void set_phase(epx_recorder_h r, epx_record_phase_t phase, const char *na
     epx_record_head_t *head = r->head;
     int64_t now = epx_clock_ns();
     epx_put32(&head->phase_changes, head->phase_changes + 1);
-    __atomic_thread_fence(__ATOMIC_RELEASE);
+    epx_order_writes();
     head->phase = (uint32_t)phase;
     head->phase_ns = now;
     head->phase_budget_ms = budget_ms;

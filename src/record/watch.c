@@ -17,7 +17,18 @@
  * that lives may at once, others some seconds later, should that one be stuck itself.
  */
 
-enum { TICK_MS = 50, CLOSE_MS = 300, LOOK_MS = 250, CALM_MS = 2000, JOBS = 16, WARM_UP_FACTOR = 20 };
+enum {
+    TICK_MS = 50,
+    CLOSE_MS = 300,
+    LOOK_MS = 250,
+    CALM_MS = 2000,
+    LOSS_MS = 3000,
+    JOBS = 16,
+    WARM_UP_FACTOR = 20
+};
+
+/* Verdicts carry the time of the tick after the one that they were found in. */
+#define SLACK_NS ((int64_t)100000000)
 
 typedef struct job_state {
     epx_job_view_t *view;
@@ -26,8 +37,8 @@ typedef struct job_state {
     int32_t looks;
     int32_t has_verdict, has_acted;
     epx_verdict_t verdict;
-    int64_t verdict_ns;
-    uint64_t errors; /* reports of errors, summed over the ranks here */
+    int64_t verdict_ns, stuck_ns; /* stuck_ns: when it was last seen to hold */
+    uint64_t errors;              /* reports of errors, summed over the ranks here */
 } job_state_t;
 
 static struct {
@@ -79,6 +90,7 @@ static job_state_t *state_of(epx_recorder_h r)
     *free_state = (job_state_t){.view = epx_view_open(r->folder, r->head->job, r->head->ranks)};
     if (free_state->view == NULL)
         return NULL;
+    free_state->view->after_ns = r->cleared_ns;
     snprintf(free_state->folder, sizeof(free_state->folder), "%s", r->folder);
     return free_state;
 }
@@ -109,6 +121,8 @@ static void hand_out(const job_state_t *state)
             continue;
         pthread_mutex_lock(&r->lock);
         r->verdict = state->verdict;
+        if (r->on_hang == EPX_ON_HANG_FAILOVER && state->verdict.action == EPX_ACTION_RECOVER)
+            memcpy(r->verdict.failover, r->failover, sizeof(r->verdict.failover));
         pthread_mutex_unlock(&r->lock);
     }
 }
@@ -147,15 +161,23 @@ static void act(job_state_t *state, int64_t now)
             epx_act_end(r, &state->verdict);
 }
 
+/* Whether a thread runs or sleeps is known from the second look on; what needs no such answer does not wait
+ * for it. */
+static int is_certain(const job_state_t *state, const epx_verdict_t *found)
+{
+    return found->kind == EPX_VERDICT_CORRUPT || (found->kind == EPX_VERDICT_HOST_ABSENT &&
+                                                  state->view->facts[found->rank].life >= EPX_LIFE_STOPPED);
+}
+
 static int64_t look_ns(int64_t tick) { return (tick * 5 < LOOK_MS ? tick * 5 : LOOK_MS) * 1000000; }
 
 static void look_closely(job_state_t *state, int64_t now, int64_t tick)
 {
     epx_verdict_t found = EPX_VERDICT_INIT;
-    if (state->has_verdict) {
+    if (state->has_verdict)
         act(state, now);
+    if (state->has_verdict && !state->has_acted)
         return;
-    }
     epx_view_map(state->view);
     if (now - state->looked_ns >= look_ns(tick)) {
         epx_view_look(state->view, now);
@@ -163,11 +185,11 @@ static void look_closely(job_state_t *state, int64_t now, int64_t tick)
         state->looked_ns = now;
         state->looks++;
     }
-    /* Whether a thread runs or sleeps is known from the second look on. */
-    if (state->looks < 2)
-        return;
     epx_view_classify(state->view, now, &found);
-    if (found.kind == EPX_VERDICT_NONE)
+    if (found.kind == EPX_VERDICT_NONE || (state->looks < 2 && !is_certain(state, &found)))
+        return;
+    state->stuck_ns = now;
+    if (state->has_verdict)
         return;
     state->verdict = found;
     hand_out(state);
@@ -194,20 +216,70 @@ static int64_t tick_ms(void)
  * process that is gone. */
 static int is_suspicious(epx_recorder_h r, int64_t now, int64_t tick)
 {
-    int64_t oldest = oldest_wait(r);
+    int64_t oldest = oldest_wait(r), failed = epx_get_time(&r->head->failed_ns);
+    if (failed != 0 && now - failed < (int64_t)LOSS_MS * 1000000 && failed >= r->cleared_ns)
+        return 1;
     int64_t half = r->head->hang_ms * 1000000 / 2 - tick * 1000000;
     int64_t after = half < (int64_t)CLOSE_MS * 1000000 ? half : (int64_t)CLOSE_MS * 1000000;
     return oldest != 0 && now - oldest >= after;
 }
 
+/* All ranks here have cleared their verdict: the job goes on, and the next one is a new one. */
+static int is_done_with(const job_state_t *state)
+{
+    int here = 0;
+    for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
+        if (!same_job(r, state))
+            continue;
+        pthread_mutex_lock(&r->lock);
+        int cleared = r->cleared_ns + SLACK_NS >= state->verdict_ns;
+        pthread_mutex_unlock(&r->lock);
+        if (!cleared)
+            return 0;
+        here = 1;
+    }
+    return here;
+}
+
+/* The job moves again, or has been mended: what was found is history. */
 static void calm_down(job_state_t *state, int64_t now)
 {
-    if (now - state->suspected_ns < (int64_t)CALM_MS * 1000000)
+    int64_t calm = (int64_t)CALM_MS * 1000000;
+    int over =
+        state->has_verdict && state->has_acted && (now - state->stuck_ns >= calm || is_done_with(state));
+    if (now - state->suspected_ns < calm && !over)
         return;
-    if (state->has_verdict)
+    if (state->has_verdict && is_first(state))
         epx_act_forget(state->view);
     epx_view_close(&state->view);
     *state = (job_state_t){0};
+}
+
+/* Another process has found a verdict before this one could: it is everybody's. */
+static void adopt(int64_t now)
+{
+    static int64_t looked_ns;
+    if (now - looked_ns < (int64_t)LOOK_MS * 1000000)
+        return;
+    looked_ns = now;
+    for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
+        epx_verdict_t told;
+        if (r->folder[0] == '\0' || !epx_act_told(r->folder, r->head->job, &told))
+            continue;
+        pthread_mutex_lock(&r->lock);
+        int is_old = told.found_ns <= r->cleared_ns + SLACK_NS || r->verdict.kind != EPX_VERDICT_NONE;
+        pthread_mutex_unlock(&r->lock);
+        if (is_old)
+            continue;
+        job_state_t *state = state_of(r);
+        if (state == NULL || state->has_verdict)
+            continue;
+        state->suspected_ns = state->stuck_ns = now;
+        state->verdict = told;
+        state->has_verdict = 1;
+        state->verdict_ns = now;
+        hand_out(state);
+    }
 }
 
 static void one_round(int64_t now, int64_t tick)
@@ -224,6 +296,7 @@ static void one_round(int64_t now, int64_t tick)
         if (state != NULL)
             state->suspected_ns = now;
     }
+    adopt(now);
     for (int32_t i = 0; i < JOBS; i++) {
         job_state_t *state = &watch.job[i];
         if (state->view == NULL)
@@ -288,6 +361,10 @@ void epx_watch_remove(epx_recorder_h r)
     pthread_t last;
     int was_last = 0;
     pthread_mutex_lock(&watch.mutex);
+    /* What has just happened is looked at before the evidence goes. */
+    int64_t now = epx_clock_ns(), tick = tick_ms();
+    if (epx_get32(&r->head->errors) != r->errors_seen || is_suspicious(r, now, tick))
+        one_round(now, tick);
     epx_recorder_h *at = &watch.first;
     while (*at != NULL && *at != r)
         at = &(*at)->next;
