@@ -123,5 +123,5 @@ check-python: ## build and test the Python package (fetches JAX by pip)
 		--cache-dir $(abspath $(BUILD))/mypy -p epx
 	$(Q)$(PYTHON_TESTS) $(VENV)/bin/python $(PYTEST) bindings/python/tests
 	$(Q)if $(TORCH_PYTHON) -c 'import torch, pytest' 2> /dev/null; \
-		then $(PYTHON_TESTS) $(TORCH_PYTHON) $(PYTEST) bindings/python/tests/test_torch.py; \
+		then $(PYTHON_TESTS) $(TORCH_PYTHON) $(PYTEST) bindings/python/tests/test_torch.py bindings/python/tests/test_buffer.py; \
 		else echo 'skipped: epx.torch: $(TORCH_PYTHON) has no PyTorch and pytest; TORCH_PYTHON names another'; fi

@@ -4,10 +4,13 @@
     group = epx.torch.Group(experts=64, top_k=8, width=1024, tokens_max=4096)     # of the default process group
     out = epx.torch.moe_layer(group, experts, x, ids, weights, params=experts.parameters())
 
+`Buffer` is a class with the call shapes of DeepEP's, for jobs that are written for it.
+
 The transport is chosen by EPX_TRANSPORT or the option `transport`. Calls go to the current stream.
 """
 
+from .buffer import Buffer, Config, EventOverlap, Handle
 from .group import Group
 from .layer import COUNTS, expert_sizes, moe_layer, valid_rows
 
-__all__ = ["COUNTS", "Group", "expert_sizes", "moe_layer", "valid_rows"]
+__all__ = ["Buffer", "COUNTS", "Config", "EventOverlap", "Group", "Handle", "expert_sizes", "moe_layer", "valid_rows"]
