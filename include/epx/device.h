@@ -67,6 +67,8 @@ typedef struct epx_device_ops {
     /* At most EPX_PUT_BYTES of host memory, taken when it is called: a graph that captures it keeps their
      * value. */
     epx_status_t (*put)(void *to, const void *from, size_t bytes, epx_stream_t stream);
+    /* 1: what is put into the stream is recorded for a graph, so the host can wait for none of it. */
+    int32_t (*is_capturing)(epx_stream_t stream);
     /* Waits for everything that this process has given the device. */
     epx_status_t (*drain)(void);
     /* How many there are of this kind, which one the calling thread uses, and another one from now on. */

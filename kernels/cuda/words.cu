@@ -357,6 +357,12 @@ __global__ void __launch_bounds__(BOX_THREADS)
     int32_t first = (int32_t)blockIdx.x, by = (int32_t)gridDim.x, last = words.ranks - 1;
     behind_previous();
     uint64_t step = look(args.step) + 1;
+    awaited what = {word_at(words, words.rank, words.steps, (int64_t)args.channel * words.ranks),
+                    first,
+                    last,
+                    by,
+                    step,
+                    true};
     bool good = !has_ended(words);
     if (good) {
         for (int32_t p = first; p <= last; p += by)
@@ -367,13 +373,9 @@ __global__ void __launch_bounds__(BOX_THREADS)
         int64_t place = (int64_t)args.channel * words.ranks + words.rank;
         for (int32_t p = first + by * (int32_t)threadIdx.x; p <= last; p += by * (int32_t)blockDim.x)
             store_release(word_at(words, p, words.steps, place), step);
+    } else {
+        give_up(words, what, WHY_ABORT, args.tag, 1);
     }
-    awaited what = {word_at(words, words.rank, words.steps, (int64_t)args.channel * words.ranks),
-                    first,
-                    last,
-                    by,
-                    step,
-                    true};
     int64_t begin = now_ns();
     for (uint32_t turn = 0; good && is_pending(what); turn++) {
         int why = look_around(words, begin, args.timeout_ns, turn);

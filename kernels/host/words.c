@@ -207,18 +207,33 @@ static char *box_at(const epx_k_word_exchange_t *args, int32_t rank, uint64_t st
     return (char *)words->peer[rank] + words->boxes + box * words->box_bytes;
 }
 
+static awaited_t steps_of(const epx_k_word_exchange_t *args, uint64_t step)
+{
+    const epx_words_t *words = &args->words;
+    return (awaited_t){.row =
+                           word_at(words, words->rank, words->steps, (int64_t)args->channel * words->ranks),
+                       .last = words->ranks - 1,
+                       .epoch = step,
+                       .at_least = 1};
+}
+
+/* The group has ended before: says so. */
+static void gives_up_exchange(const epx_k_word_exchange_t *args, uint64_t step)
+{
+    awaited_t what = steps_of(args, step);
+    gives_up(&args->words, &what, args->words.rank, now_ns(),
+             (epx_word_halt_t){.tag = args->tag, .exchange = 1});
+}
+
 /* 1: the step has come of all ranks. */
 static int await_step(const epx_k_word_exchange_t *args, uint64_t step)
 {
-    const epx_words_t *words = &args->words;
-    awaited_t what = {.row = word_at(words, words->rank, words->steps, (int64_t)args->channel * words->ranks),
-                      .last = words->ranks - 1,
-                      .epoch = step,
-                      .at_least = 1};
+    awaited_t what = steps_of(args, step);
     int64_t deadline = now_ns() + args->timeout_ns;
     uint64_t seen = 0;
-    for (int32_t pending; (pending = find_pending(words, &what, &seen)) >= 0; rest())
-        if (gives_up(words, &what, pending, deadline, (epx_word_halt_t){.tag = args->tag, .exchange = 1}))
+    for (int32_t pending; (pending = find_pending(&args->words, &what, &seen)) >= 0; rest())
+        if (gives_up(&args->words, &what, pending, deadline,
+                     (epx_word_halt_t){.tag = args->tag, .exchange = 1}))
             return 0;
     return 1;
 }
@@ -236,6 +251,8 @@ epx_status_t epx_host_word_exchange(const epx_k_word_exchange_t *args, epx_strea
             memset(box_at(args, p, step, words->rank), 0x80, (size_t)args->bytes);
         store(word_at(words, p, words->steps, (int64_t)args->channel * words->ranks + words->rank), step);
     }
+    if (!good)
+        gives_up_exchange(args, step);
     good = good && await_step(args, step);
     for (int32_t p = 0; p < words->ranks; p++) {
         char *to = (char *)args->receive + p * args->stride;

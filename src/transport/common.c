@@ -121,6 +121,12 @@ epx_status_t epx_fetch(epx_transport_t *transport, void *to, const void *from, s
                        epx_stream_t stream)
 {
     const epx_device_ops_t *device = transport->env.device;
+    if (!device->host_access && device->is_capturing(stream))
+        return transport->env.services->fail(EPX_ERR_UNSUPPORTED,
+                                             "%s: this call needs the host to look at device memory, which a "
+                                             "CUDA graph cannot; make it outside of the "
+                                             "capture",
+                                             transport->env.group_name);
     epx_status_t status = device->copy(to, from, bytes, stream);
     return status == EPX_OK ? device->synchronize(stream) : status;
 }

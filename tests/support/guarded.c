@@ -529,6 +529,12 @@ static epx_status_t guarded_properties(epx_device_properties_t *properties_p)
     return EPX_OK;
 }
 
+static int32_t guarded_is_capturing(epx_stream_t stream)
+{
+    (void)stream;
+    return 0;
+}
+
 static epx_status_t guarded_drain(void)
 {
     drain_all();
@@ -567,6 +573,7 @@ const epx_device_ops_t guarded_device = {
     .event_elapsed = guarded_event_elapsed,
     .stream_wait = guarded_stream_wait,
     .put = guarded_copy,
+    .is_capturing = guarded_is_capturing,
     .drain = guarded_drain,
     .count = guarded_count,
     .current = guarded_current,

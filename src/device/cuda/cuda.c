@@ -218,6 +218,12 @@ static epx_status_t cuda_stream_wait(epx_stream_t stream, epx_event_t event)
     return epx_cuda_status(cudaStreamWaitEvent(stream, event, 0), "making a stream wait");
 }
 
+static int32_t cuda_is_capturing(epx_stream_t stream)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+}
+
 static epx_status_t cuda_drain(void)
 {
     return epx_cuda_status(cudaDeviceSynchronize(), "waiting for the GPU");
@@ -262,6 +268,7 @@ const epx_device_ops_t epx_device_cuda = {
     .event_elapsed = cuda_event_elapsed,
     .stream_wait = cuda_stream_wait,
     .put = epx_cuda_put,
+    .is_capturing = cuda_is_capturing,
     .drain = cuda_drain,
     .count = cuda_count,
     .current = cuda_current,

@@ -111,6 +111,12 @@ static epx_status_t host_synchronize(epx_stream_t stream)
     return EPX_OK;
 }
 
+static int32_t host_is_capturing(epx_stream_t stream)
+{
+    (void)stream;
+    return 0;
+}
+
 static epx_status_t host_drain(void) { return EPX_OK; }
 
 static int32_t host_count(void) { return 1; }
@@ -145,6 +151,7 @@ const epx_device_ops_t epx_device_host = {
     .event_elapsed = host_event_elapsed,
     .stream_wait = host_stream_wait,
     .put = host_copy,
+    .is_capturing = host_is_capturing,
     .drain = host_drain,
     .count = host_count,
     .current = host_current,
