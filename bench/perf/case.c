@@ -215,13 +215,26 @@ static int make_buffers(epx_perf_player_t *player)
     return make_batch_buffers(player, waves, slots);
 }
 
+static int may_be_recorded(epx_perf_player_t *player)
+{
+    if (strcmp(player->info.fabric, "nccl") == 0)
+        return EPX_EXIT_OK;
+    return epx_rank_fail(
+        player->self, EPX_EXIT_USAGE,
+        "--graph: calls over fabric %s meet on the host, which no graph records: use --fabric "
+        "nccl and a GPU for each rank",
+        player->info.fabric);
+}
+
 static int measure(epx_perf_player_t *player)
 {
     const epx_perf_settings_t *s = player->shared->settings;
     int rc = epx_perf_route(player); /* with extra_wave the number of waves is known only now */
     if (rc != EPX_EXIT_OK)
         return rc;
-    rc = make_buffers(player);
+    rc = s->graph ? may_be_recorded(player) : EPX_EXIT_OK;
+    if (rc == EPX_EXIT_OK)
+        rc = make_buffers(player);
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_meet(player);
     if (rc == EPX_EXIT_OK)
@@ -264,6 +277,7 @@ static int play(epx_rank_t *self)
         epx_group_abort(player.group, self->error); /* nobody shall wait for the one that failed first */
     if (player.side.device != NULL)
         player.side.device->synchronize(player.side.stream);
+    epx_perf_forget_graphs(&player);
     epx_plan_destroy(&player.plan);
     epx_group_close(&player.group);
     epx_perf_side_close(&player.side);

@@ -109,6 +109,7 @@ typedef struct epx_perf_player {
     epx_group_info_t info;
     epx_perf_side_t side;
     int64_t meetings, timings;
+    void **graph; /* [EPX_PERF_OPS, waves] with --graph: each call, recorded */
 } epx_perf_player_t;
 
 /* Runs the case; EPX_EXIT_OK, or the code after a message. sm_budget 0: as the settings say. */
@@ -132,6 +133,9 @@ int epx_perf_run_beside(epx_perf_player_t *player);
 
 /* link.c: where ranks have a GPU each; fills shared->link. */
 int epx_perf_measure_link(epx_perf_player_t *player);
+
+/* timing.c: what --graph has recorded. */
+void epx_perf_forget_graphs(epx_perf_player_t *player);
 
 /* timing.c: one call of the library for a wave, in the order of the stream. */
 int epx_perf_call(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave);

@@ -423,10 +423,10 @@ void epx_perf_report_begin(const epx_perf_settings_t *s, epx_json_t *json)
         snprintf(skew, sizeof skew, "%s", s->routing);
     if (json == NULL) {
         printf("epx %s: %lld ranks as threads on %ld cores, %lld experts, top-%lld, rows of %lld %s, %s, "
-               "seed %lld%s\n\n",
+               "seed %lld%s%s\n\n",
                epx_version(), (long long)s->ranks, cores, (long long)s->experts, (long long)s->top_k,
                (long long)s->width, epx_perf_row_types[s->row_type], skew, (long long)s->seed,
-               s->cold ? ", cold" : "");
+               s->cold ? ", cold" : "", s->graph ? ", replayed from graphs" : "");
         return;
     }
     epx_json_object(json, NULL);
@@ -443,6 +443,7 @@ void epx_perf_report_begin(const epx_perf_settings_t *s, epx_json_t *json)
     epx_json_int(json, "iterations", s->iterations);
     epx_json_int(json, "warmup", s->warmup);
     epx_json_bool(json, "cold", s->cold);
+    epx_json_bool(json, "graph", s->graph);
     epx_json_text(json, "mode", s->latency ? "latency" : "throughput");
     epx_json_array(json, "cases");
 }

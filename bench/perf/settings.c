@@ -183,6 +183,7 @@ static const char notes[] =
     "  epx-perf --routing file:recorded.epxr --transport all\n"
     "  epx-perf --calibrate machine.json\n"
     "  epx-perf --device cuda --transport ragged --tokens 8192 --width 7168 --experts 256\n"
+    "  epx-perf --device cuda --fabric nccl --graph --latency --tokens 128 --width 7168\n"
     "  epx-perf --device cuda --width 7168 --sm-budget 8,16,24,32,64,0 --beside\n"
     "\n"
     "exit code: 0 measured (and checked), 1 a check or a call failed, 2 bad usage";
@@ -241,6 +242,7 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
                         "multiprocessors that rows may use (cuda), one measurement for each; 0: all", s,
                         set_budgets),
         epx_option_section("measuring"),
+        epx_option_flag(0, "graph", "record every call once and time its replays (fabric nccl)", &s->graph),
         epx_option_flag(0, "beside", "then once more beside a large matrix product (cuda): who slows whom",
                         &s->beside),
         epx_option_int('i', "iterations", "timed passes", &s->iterations, 1, 1e6),

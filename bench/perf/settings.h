@@ -39,6 +39,7 @@ typedef struct epx_perf_settings {
     int32_t budget[EPX_PERF_BUDGETS_MAX]; /* multiprocessors of each case; 0: all */
     int32_t budget_count;
     int32_t beside;   /* a large matrix product beside each case */
+    int32_t graph;    /* calls are recorded once and replayed */
     int32_t row_type; /* index of epx_perf_row_types */
     epx_skew_t skew;
     int32_t skew_given;

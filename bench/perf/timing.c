@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bench/perf/case.h"
+#include "kernels/cuda/graph.h"
 #include "tools/common/program.h"
 #include "tools/common/terminal.h"
 
@@ -124,6 +125,50 @@ int epx_perf_call(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave)
     return epx_rank_check(player->self, status, epx_perf_op_name(op));
 }
 
+/* ---- graphs ------------------------------------------------------------------------------------------------------- */
+
+static void **graph_of(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave)
+{
+    size_t waves = (size_t)player->shared->waves;
+    if (player->graph == NULL)
+        player->graph = epx_tool_alloc(EPX_PERF_OPS * waves, sizeof *player->graph);
+    return &player->graph[(size_t)op * waves + (size_t)wave];
+}
+
+void epx_perf_forget_graphs(epx_perf_player_t *player)
+{
+    size_t count = (size_t)EPX_PERF_OPS * (size_t)player->shared->waves;
+    for (size_t i = 0; player->graph != NULL && i < count; i++)
+        if (player->graph[i] != NULL)
+            epx_cuda_record_destroy(player->graph[i]);
+    free(player->graph);
+    player->graph = NULL;
+}
+
+/* The first time it is recorded; what is timed is the replay. */
+static int record(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave)
+{
+    if (!player->shared->settings->graph)
+        return EPX_EXIT_OK;
+    void **graph = graph_of(player, op, wave);
+    if (*graph != NULL)
+        return EPX_EXIT_OK;
+    int rc = epx_rank_check(player->self, epx_cuda_record_begin(player->side.stream), "recording");
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_call(player, op, wave);
+    return rc == EPX_EXIT_OK
+               ? epx_rank_check(player->self, epx_cuda_record_end(player->side.stream, graph), "recording")
+               : rc;
+}
+
+static int call_or_replay(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave)
+{
+    if (!player->shared->settings->graph)
+        return epx_perf_call(player, op, wave);
+    return epx_rank_check(player->self, epx_cuda_replay(*graph_of(player, op, wave), player->side.stream),
+                          "a graph");
+}
+
 /* ---- clocks ------------------------------------------------------------------------------------------------------- */
 
 typedef struct stamps {
@@ -177,7 +222,7 @@ static int by_events(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, 
     int rc = epx_rank_check(player->self, device->event_record(side->begin, side->stream), "an event");
     int64_t called = epx_now_ns();
     if (rc == EPX_EXIT_OK)
-        rc = epx_perf_call(player, op, wave);
+        rc = call_or_replay(player, op, wave);
     stamps->called = epx_now_ns() - called;
     if (rc == EPX_EXIT_OK)
         rc = epx_rank_check(player->self, device->event_record(side->end, side->stream), "an event");
@@ -202,7 +247,9 @@ static int timed(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, int6
     int together = !shared->settings->latency;
     stamps_t stamps = {0, 0, 0};
     player->timings++;
-    int rc = shared->settings->cold ? evict(player, iteration) : EPX_EXIT_OK;
+    int rc = record(player, op, wave);
+    if (rc == EPX_EXIT_OK && shared->settings->cold)
+        rc = evict(player, iteration);
     if (rc == EPX_EXIT_OK && together)
         rc = set_start(player);
     if (rc == EPX_EXIT_OK)
@@ -232,7 +279,7 @@ static int timed_op(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, i
 {
     int64_t before = remote_bytes(player);
     int rc = timed(player, op, wave, iteration);
-    player->mine->remote_bytes[op] += remote_bytes(player) - before;
+    player->mine->remote_bytes[op] += remote_bytes(player) - before; /* a replay counts nothing */
     return rc;
 }
 
@@ -242,7 +289,8 @@ static int timed_pass(epx_perf_player_t *player, int64_t iteration)
                                             {EPX_PERF_COMBINE_BACKWARD, EPX_PERF_DISPATCH_BACKWARD}};
     int directions = player->shared->settings->backward ? 2 : 1, floors = !player->shared->settings->latency;
     int rc = timed(player, EPX_PERF_ROUTE, 0, iteration);
-    memset(player->mine->remote_bytes, 0, sizeof player->mine->remote_bytes);
+    if (!player->shared->settings->graph)
+        memset(player->mine->remote_bytes, 0, sizeof player->mine->remote_bytes);
     for (int d = 0; d < directions; d++) {
         for (int32_t w = 0; w < player->shared->waves; w++) {
             if (rc == EPX_EXIT_OK && floors && d == 0)
