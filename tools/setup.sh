@@ -28,6 +28,7 @@ libc6-dev         header  stdio.h                build demo check ci
 libopenblas-dev   header  cblas.h                demo check ci
 libcriterion-dev  header  criterion/criterion.h  check ci
 libhwloc-dev      header  hwloc.h                check ci
+libibverbs-dev    header  infiniband/verbs.h     check ci
 pkg-config        program pkg-config             check ci
 clang-format      program clang-format           lint ci
 python3           program python3                lint ci

@@ -125,3 +125,26 @@ free_memory:
     free(comms);
     return code;
 }
+
+int epx_ranks_join(int32_t ranks, epx_rank_fn fn, void *context)
+{
+    epx_comm_h world = NULL;
+    atomic_int failures = 0;
+    epx_status_t status = epx_comm_world(&world);
+    if (status != EPX_OK)
+        return epx_tool_fail_status(status, "cannot join the job");
+    if (epx_comm_size(world) == 1) {
+        epx_comm_destroy(&world);
+        return epx_ranks_play(ranks, fn, context);
+    }
+    player_t player = {.self = {.rank = epx_comm_rank(world),
+                                .ranks = epx_comm_size(world),
+                                .comm = world,
+                                .context = context},
+                       .fn = fn,
+                       .failures = &failures};
+    play(&player);
+    int code = report(&player, 1, atomic_load(&failures));
+    epx_comm_destroy(&world);
+    return code;
+}

@@ -34,4 +34,10 @@ int epx_rank_check(epx_rank_t *self, epx_status_t status, const char *what);
  */
 int epx_ranks_play(int32_t ranks, epx_rank_fn fn, void *context);
 
+/*
+ * The same, but where a launcher started this process among others it plays its one rank of theirs, on the
+ * calling thread, and `ranks` is not looked at.
+ */
+int epx_ranks_join(int32_t ranks, epx_rank_fn fn, void *context);
+
 #endif

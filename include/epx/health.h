@@ -1,0 +1,103 @@
+/*
+ * Link health: counters, states and events of InfiniBand ports and NVLinks, and what they mean.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading and judging are apart: a monitor reads values, a program keeps them with their time, and
+ * epx_health_judge, a pure function, looks at how one value went. A value that is absent or unsupported is
+ * not zero: it carries the reason's code and is never judged.
+ */
+#ifndef EPX_HEALTH_H
+#define EPX_HEALTH_H
+
+#include <epx/status.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { EPX_HEALTH_NAME = 48, EPX_HEALTH_REASON = 200 };
+
+/* Worse ones have higher numbers. */
+typedef enum epx_health_verdict {
+    EPX_HEALTH_OK = 0,
+    EPX_HEALTH_CANNOT_TELL,
+    EPX_HEALTH_WATCH, /* keep using it, and look again */
+    EPX_HEALTH_CORDON /* take it out of service */
+} epx_health_verdict_t;
+
+/* "OK", "CANNOT TELL", "WATCH", "CORDON"; static, any value allowed. */
+const char *epx_health_verdict_name(int32_t verdict);
+
+/* ---- reading ------------------------------------------------------------------------------------------------------ */
+
+typedef struct epx_health_config {
+    size_t size;
+    const char *sysfs; /* another root than /sys, "tests/fake/sys"; asynchronous events are not read then */
+    const char *nvml;  /* another library than libnvidia-ml.so.1; "": none */
+} epx_health_config_t;
+
+#define EPX_HEALTH_CONFIG_INIT              \
+    {                                       \
+        .size = sizeof(epx_health_config_t) \
+    }
+
+typedef struct epx_health *epx_health_h;
+
+/* One value at the time of a sample. Strings are valid during the callback. */
+typedef struct epx_health_reading {
+    const char *link; /* "mlx5_0/1" (device and port), "GPU0", "GPU0/nvlink3" */
+    const char *name; /* "state", "link_downed", "nvlink_recoveries": docs/health.md lists what is judged */
+    int32_t known;    /* 0: absent or unsupported; value means nothing */
+    int32_t code;     /* why it is not known: errno for ports, NVML's return code for GPUs */
+    uint64_t value;
+} epx_health_reading_t;
+
+typedef void (*epx_health_fn)(void *context, const epx_health_reading_t *reading);
+
+/*
+ * Looks for ports and GPUs, and starts one reader of asynchronous events per RDMA device, where the build has
+ * libibverbs and the device may be opened. Finding nothing is no error. EPX_ERR_ARG, EPX_ERR_NO_MEMORY.
+ */
+epx_status_t epx_health_open(const epx_health_config_t *config, epx_health_h *health_p);
+
+/* Reads everything once. fn is called on the calling thread; one thread at a time. */
+epx_status_t epx_health_sample(epx_health_h health, epx_health_fn fn, void *context);
+
+/* What cannot be seen here and why, "GPUs: libnvidia-ml.so.1: cannot open ..."; one line each, "" for
+ * nothing. Owned by the monitor. */
+const char *epx_health_blind_spots(epx_health_h health);
+
+/* Ends the readers, frees, clears the handle. */
+void epx_health_close(epx_health_h *health_p);
+
+/* ---- judging ------------------------------------------------------------------------------------------------------ */
+
+typedef struct epx_health_point {
+    double time_s; /* ascending; any origin */
+    int32_t known;
+    uint64_t value;
+} epx_health_point_t;
+
+typedef struct epx_health_finding {
+    int32_t judged; /* 0: nobody judges this name (traffic), or nothing is known of it */
+    epx_health_verdict_t verdict;
+    uint64_t increments; /* within the window; resets and wraps count nothing */
+    double per_hour;     /* over the known points of the window, at least EPX_HEALTH_LEAST_S of them */
+    char reason[EPX_HEALTH_REASON]; /* "" when there is nothing to say */
+} epx_health_finding_t;
+
+/* A rate is never taken over less than this: one error in a second is not 3,600 an hour. */
+enum { EPX_HEALTH_LEAST_S = 360 };
+
+/* How one value of a link went, points [count], as far as they lie within window_s before the last of them.
+ */
+void epx_health_judge(const char *name, const epx_health_point_t *points, int32_t count, double window_s,
+                      epx_health_finding_t *finding_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

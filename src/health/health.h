@@ -1,0 +1,30 @@
+/* The parts of a monitor. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_HEALTH_HEALTH_H
+#define EPX_HEALTH_HEALTH_H
+
+#include <epx/health.h>
+
+enum { EPX_HEALTH_BLIND = 1024 };
+
+/* Calls fn with a reading. */
+void epx_health_pass(epx_health_fn fn, void *context, const char *link, const char *name, int32_t code,
+                     uint64_t value);
+
+/* ---- ports by sysfs ---- */
+/* Returns how many ports there are. */
+int32_t epx_health_sample_ports(const char *sysfs, epx_health_fn fn, void *context);
+
+/* ---- asynchronous events by libibverbs ---- */
+typedef struct epx_health_events epx_health_events_t;
+/* NULL where nothing can be read: blind [bytes] says why. */
+epx_health_events_t *epx_health_events_open(char *blind, size_t bytes);
+void epx_health_events_sample(epx_health_events_t *events, epx_health_fn fn, void *context);
+void epx_health_events_close(epx_health_events_t *events);
+
+/* ---- GPUs by NVML ---- */
+typedef struct epx_health_gpus epx_health_gpus_t;
+epx_health_gpus_t *epx_health_gpus_open(const char *library, char *blind, size_t bytes);
+void epx_health_gpus_sample(epx_health_gpus_t *gpus, epx_health_fn fn, void *context);
+void epx_health_gpus_close(epx_health_gpus_t *gpus);
+
+#endif

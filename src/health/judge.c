@@ -1,0 +1,203 @@
+/* What counters mean: a table and a pure function. SPDX-License-Identifier: Apache-2.0 */
+#include <epx/health.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef enum kind {
+    STATE,    /* must be `good`; a change away and back is a flap */
+    FLAP,     /* counts that a link went down */
+    RECOVERY, /* counts that a link had to be brought up again: rising still is worse than having risen */
+    ERRORS,   /* judged by rate */
+    FATAL     /* any is one too many */
+} kind_t;
+
+typedef struct rule {
+    const char *name;
+    kind_t kind;
+    uint64_t good;                          /* STATE */
+    uint64_t end;                           /* where the counter stops for good; 0: nowhere that matters */
+    double watch_per_hour, cordon_per_hour; /* ERRORS: from this rate on */
+} rule_t;
+
+enum { MANY_FLAPS = 3, END_8 = 0xff, END_16 = 0xffff };
+
+/* Rates: 10 symbol errors an hour are about what a link at its specified bit-error rate shows. */
+static const rule_t rules[] = {
+    {"state", STATE, 4, 0, 0, 0},
+    {"nvlink_state", STATE, 1, 0, 0, 0},
+    {"fabric_state", STATE, 3, 0, 0, 0},
+    {"link_downed", FLAP, 0, END_8, 0, 0},
+    {"async_port_err", FLAP, 0, 0, 0, 0},
+    {"nvlink_recoveries_failed", FLAP, 0, 0, 0, 0},
+    {"async_device_fatal", FATAL, 0, 0, 0, 0},
+    {"xid_hardware", FATAL, 0, 0, 0, 0},
+    {"link_error_recovery", RECOVERY, 0, END_8, 0, 0},
+    {"nvlink_recoveries", RECOVERY, 0, 0, 0, 0},
+    {"xid_other", ERRORS, 0, 0, 1, 1e9},
+    {"symbol_error", ERRORS, 0, END_16, 10, 1000},
+    {"port_rcv_errors", ERRORS, 0, END_16, 10, 1000},
+    {"port_rcv_remote_physical_errors", ERRORS, 0, END_16, 10, 1000},
+    {"local_link_integrity_errors", ERRORS, 0, 0, 1, 100},
+    {"excessive_buffer_overrun_errors", ERRORS, 0, 0, 1, 100},
+    {"port_xmit_discards", ERRORS, 0, END_16, 100, 1e5},
+    {"rx_icrc_encapsulated", ERRORS, 0, 0, 10, 1000},
+    {"packet_seq_err", ERRORS, 0, 0, 100, 1e5},
+    {"out_of_sequence", ERRORS, 0, 0, 100, 1e5},
+    {"local_ack_timeout_err", ERRORS, 0, 0, 10, 1e4},
+    {"retry_exceeded_err", ERRORS, 0, 0, 1, 100},
+    {"retry_rnr_exceeded_err", ERRORS, 0, 0, 1, 100},
+    {"nvlink_replays", ERRORS, 0, 0, 10, 1000},
+    {"nvlink_crc_flit_errors", ERRORS, 0, 0, 100, 1e5},
+    {"nvlink_crc_data_errors", ERRORS, 0, 0, 100, 1e5},
+    {"nvlink_rcv_errors", ERRORS, 0, 0, 10, 1000},
+    {"nvlink_integrity_errors", ERRORS, 0, 0, 1, 100},
+    {"nvlink_effective_errors", ERRORS, 0, 0, 10, 1000},
+};
+
+const char *epx_health_verdict_name(int32_t verdict)
+{
+    static const char *const names[] = {"OK", "CANNOT TELL", "WATCH", "CORDON"};
+    return verdict >= 0 && verdict <= EPX_HEALTH_CORDON ? names[verdict] : "CANNOT TELL";
+}
+
+static const rule_t *rule_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+        if (strcmp(rules[i].name, name) == 0)
+            return &rules[i];
+    return NULL;
+}
+
+/* What the known points of the window say, however they are judged. */
+typedef struct course {
+    int32_t known; /* points */
+    double first_s, last_s;
+    uint64_t last;
+    uint64_t increments; /* in all; a fall is a reset or a wrap and counts nothing */
+    int32_t rises;       /* intervals with increments */
+    int32_t rose_last;   /* the last interval is one of them */
+    int32_t was_good;    /* STATE: at any point */
+    int32_t leaves;      /* STATE: from good to something else */
+} course_t;
+
+static course_t follow(const rule_t *rule, const epx_health_point_t *points, int32_t count, double window_s)
+{
+    course_t c = {0};
+    double from = count > 0 ? points[count - 1].time_s - window_s : 0;
+    for (int32_t i = 0; i < count; i++) {
+        if (!points[i].known || points[i].time_s < from)
+            continue;
+        uint64_t step = c.known > 0 && points[i].value > c.last ? points[i].value - c.last : 0;
+        c.increments += step;
+        c.rises += step > 0;
+        c.rose_last = step > 0;
+        c.was_good |= points[i].value == rule->good;
+        c.leaves += c.known > 0 && c.last == rule->good && points[i].value != rule->good;
+        if (c.known++ == 0)
+            c.first_s = points[i].time_s;
+        c.last_s = points[i].time_s;
+        c.last = points[i].value;
+    }
+    return c;
+}
+
+/* "in 2.5 h", "in 40 s" */
+static void say_time(double seconds, char *text, size_t bytes)
+{
+    if (seconds >= 5400)
+        snprintf(text, bytes, "in %.3g h", seconds / 3600);
+    else
+        snprintf(text, bytes, "in %.3g s", seconds);
+}
+
+static epx_health_verdict_t judge_flaps(uint64_t times, const char *span, char *reason, size_t bytes)
+{
+    if (times == 0)
+        return EPX_HEALTH_OK;
+    if (times == 1)
+        snprintf(reason, bytes, "flap: went down and came back once %s", span);
+    else
+        snprintf(reason, bytes, "flaps: went down %" PRIu64 " times %s", times, span);
+    return times >= MANY_FLAPS ? EPX_HEALTH_CORDON : EPX_HEALTH_WATCH;
+}
+
+static epx_health_verdict_t judge_state(const rule_t *rule, const course_t *c, const char *span, char *reason,
+                                        size_t bytes)
+{
+    if (c->last != rule->good && !c->was_good) {
+        snprintf(reason, bytes,
+                 "was never active while it was watched (%s is %" PRIu64 ", not %" PRIu64
+                 "): not connected, or down for long",
+                 rule->name, c->last, rule->good);
+        return EPX_HEALTH_WATCH;
+    }
+    if (c->last != rule->good) {
+        snprintf(reason, bytes, "is not active: %s is %" PRIu64 ", not %" PRIu64, rule->name, c->last,
+                 rule->good);
+        return EPX_HEALTH_CORDON;
+    }
+    return judge_flaps((uint64_t)c->leaves, span, reason, bytes);
+}
+
+static epx_health_verdict_t judge_recoveries(const course_t *c, const char *span, char *reason, size_t bytes)
+{
+    if (c->increments == 0)
+        return EPX_HEALTH_OK;
+    int32_t still = c->rose_last && c->rises > 1;
+    snprintf(reason, bytes, "recovered %" PRIu64 " times %s%s", c->increments, span,
+             still          ? ", and it goes on"
+             : c->rose_last ? ", all since the last look"
+                            : ", none since the last look");
+    return still ? EPX_HEALTH_CORDON : EPX_HEALTH_WATCH;
+}
+
+static epx_health_verdict_t judge_rate(const rule_t *rule, const epx_health_finding_t *f, const char *span,
+                                       char *reason, size_t bytes)
+{
+    if (f->increments == 0 || f->per_hour < rule->watch_per_hour)
+        return EPX_HEALTH_OK;
+    int32_t much = f->per_hour >= rule->cordon_per_hour;
+    snprintf(reason, bytes, "%s: %" PRIu64 " more %s, %.3g an hour (from %.3g on: %s)", rule->name,
+             f->increments, span, f->per_hour, much ? rule->cordon_per_hour : rule->watch_per_hour,
+             much ? "CORDON" : "WATCH");
+    return much ? EPX_HEALTH_CORDON : EPX_HEALTH_WATCH;
+}
+
+void epx_health_judge(const char *name, const epx_health_point_t *points, int32_t count, double window_s,
+                      epx_health_finding_t *finding_p)
+{
+    epx_health_finding_t f = {.verdict = EPX_HEALTH_CANNOT_TELL};
+    const rule_t *rule = rule_of(name);
+    char span[32];
+    *finding_p = f;
+    if (rule == NULL)
+        return;
+    course_t c = follow(rule, points, count, window_s);
+    double seconds = c.last_s - c.first_s;
+    if (c.known < (rule->kind == STATE ? 1 : 2))
+        return; /* one number of a counter says nothing about now */
+    f.judged = 1;
+    f.increments = rule->kind == STATE ? 0 : c.increments;
+    f.per_hour =
+        (double)f.increments / ((seconds > EPX_HEALTH_LEAST_S ? seconds : EPX_HEALTH_LEAST_S) / 3600);
+    say_time(seconds, span, sizeof(span));
+    switch (rule->kind) {
+    case STATE: f.verdict = judge_state(rule, &c, span, f.reason, sizeof(f.reason)); break;
+    case FLAP: f.verdict = judge_flaps(c.increments, span, f.reason, sizeof(f.reason)); break;
+    case RECOVERY: f.verdict = judge_recoveries(&c, span, f.reason, sizeof(f.reason)); break;
+    case ERRORS: f.verdict = judge_rate(rule, &f, span, f.reason, sizeof(f.reason)); break;
+    case FATAL:
+        f.verdict = c.increments > 0 ? EPX_HEALTH_CORDON : EPX_HEALTH_OK;
+        if (c.increments > 0)
+            snprintf(f.reason, sizeof(f.reason), "%s: %" PRIu64 " %s", name, c.increments, span);
+        break;
+    }
+    if (f.verdict == EPX_HEALTH_OK && rule->end != 0 && c.last == rule->end) {
+        f.verdict = EPX_HEALTH_CANNOT_TELL;
+        snprintf(f.reason, sizeof(f.reason), "%s stands at %" PRIu64 ", where it stops: reset it", name,
+                 c.last);
+    }
+    *finding_p = f;
+}

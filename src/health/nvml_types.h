@@ -1,0 +1,72 @@
+/*
+ * As much of NVML's binary interface as is used here, under our own names: the library is opened at run time,
+ * and its header need not be there to build. Numbers are those of its public header, version 12; they do not
+ * change. SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef EPX_HEALTH_NVML_TYPES_H
+#define EPX_HEALTH_NVML_TYPES_H
+
+enum {
+    GPU_SUCCESS = 0,
+    GPU_NOT_SUPPORTED = 3,
+    GPU_TIMEOUT = 10,
+    GPU_FUNCTION_MISSING = 13, /* what NVML says for a function that a library lacks */
+    GPU_LINKS_MOST = 18,
+    GPU_XID_EVENT = 8,
+
+    GPU_FIELD_LINK_COUNT = 91,
+    GPU_FIELD_CRC_FLIT_TOTAL = 38,
+    GPU_FIELD_CRC_DATA_TOTAL = 45,
+    GPU_FIELD_REPLAY_TOTAL = 52,
+    GPU_FIELD_RECOVERY_TOTAL = 59,
+    /* of one link, which is the scope */
+    GPU_FIELD_RCV_ERRORS = 208,
+    GPU_FIELD_INTEGRITY_ERRORS = 211,
+    GPU_FIELD_RECOVERIES_GOOD = 213,
+    GPU_FIELD_RECOVERIES_FAILED = 214,
+    GPU_FIELD_RECOVERIES = 215,
+    GPU_FIELD_EFFECTIVE_ERRORS = 219,
+    GPU_FIELD_EFFECTIVE_BER = 220,
+    GPU_FIELD_SYMBOL_BER = 222
+};
+
+typedef enum gpu_value_kind {
+    GPU_DOUBLE = 0,
+    GPU_UNSIGNED_INT,
+    GPU_UNSIGNED_LONG,
+    GPU_UNSIGNED_LONG_LONG,
+    GPU_SIGNED_LONG_LONG,
+    GPU_SIGNED_INT,
+    GPU_UNSIGNED_SHORT
+} gpu_value_kind_t;
+
+typedef struct gpu_field {
+    unsigned int id, scope;
+    long long timestamp_us, latency_us;
+    gpu_value_kind_t kind;
+    int code;
+    union {
+        double real;
+        int whole;
+        unsigned int natural;
+        unsigned long long_natural;
+        unsigned long long longest_natural;
+        signed long long longest_whole;
+        unsigned short short_natural;
+    } value;
+} gpu_field_t;
+
+typedef struct gpu_fabric {
+    unsigned char cluster[16];
+    int status;
+    unsigned int clique;
+    unsigned char state; /* 0 not supported, 1 not started, 2 in progress, 3 completed */
+} gpu_fabric_t;
+
+typedef struct gpu_event {
+    void *device;
+    unsigned long long type, data; /* data: the Xid */
+    unsigned int instance, compute_instance;
+} gpu_event_t;
+
+#endif
