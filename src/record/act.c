@@ -13,7 +13,7 @@
 
 #include "base/fail.h"
 
-enum { COMMAND_MS = 30000, NAP_MS = 20 };
+enum { COMMAND_MS = 30000 };
 
 /* A file of the job beside its records. */
 static void name_file(char *path, size_t bytes, const char *folder, const char *job, const char *what)
@@ -92,13 +92,12 @@ static void write_json(const epx_job_view_t *view, const char *text)
         rename(before, path);
 }
 
-/* sh -c 'COMMAND "$1"' with the folder; its output is the program's. Bounded. */
-static void run_command(const char *command, const char *folder)
+/* sh -c 'COMMAND "$1"' with the folder; its output is the program's. */
+static int32_t start_command(const char *command, const char *folder)
 {
     char script[600];
-    int status;
-    snprintf(script, sizeof(script), "%s \"$1\"", command);
     sigset_t none;
+    snprintf(script, sizeof(script), "%s \"$1\"", command);
     sigemptyset(&none);
     pid_t child = fork();
     if (child == 0) {
@@ -107,39 +106,46 @@ static void run_command(const char *command, const char *folder)
         execl("/bin/sh", "sh", "-c", script, "epx", folder, (char *)NULL);
         _exit(127);
     }
-    if (child < 0) {
+    if (child < 0)
         epx_log(EPX_LOG_ERROR, "record", "EPX_ON_HANG_CMD could not be run: %s", strerror(errno));
-        return;
-    }
-    for (int32_t waited = 0; waited < COMMAND_MS; waited += NAP_MS) {
-        if (waitpid(child, &status, WNOHANG) != 0)
-            return;
-        epx_nap_ns((int64_t)NAP_MS * 1000000);
-    }
-    epx_log(EPX_LOG_WARN, "record", "EPX_ON_HANG_CMD has not ended within %d s; the job does not wait for it",
-            COMMAND_MS / 1000);
+    return child > 0 ? (int32_t)child : 0;
 }
 
-void epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command)
+int epx_act_has_ended(int32_t command, int64_t begun_ns, int64_t now_ns)
+{
+    int status;
+    if (waitpid(command, &status, WNOHANG) != 0)
+        return 1;
+    if (now_ns - begun_ns < (int64_t)COMMAND_MS * 1000000)
+        return 0;
+    epx_log(EPX_LOG_WARN, "record", "EPX_ON_HANG_CMD has not ended within %d s; the job does not wait for it",
+            COMMAND_MS / 1000);
+    return 1;
+}
+
+void epx_act_done(const epx_job_view_t *view) { touch(view, "done"); }
+
+int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command)
 {
     char path[EPX_RECORDER_PATH_BYTES + 128];
     name_file(path, sizeof(path), view->folder, view->job, "reported");
     int file = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
     if (file < 0)
-        return; /* said by another, or nowhere to write: files are then read with epx-doctor */
+        return 0; /* said by another, or nowhere to write: files are then read with epx-doctor */
     close(file);
     char *text = malloc(2 * EPX_REPORT_BYTES);
     if (text == NULL)
-        return;
+        return 0;
     write_told(view, verdict);
     epx_report_json(view, verdict, text, 2 * EPX_REPORT_BYTES);
     write_json(view, text);
     epx_report_text(view, verdict, text, EPX_REPORT_BYTES);
     fputs(text, stderr); /* one call: lines of several ranks do not mix */
     free(text);
-    if (command[0] != '\0')
-        run_command(command, view->folder);
-    touch(view, "done");
+    int32_t child = command[0] != '\0' ? start_command(command, view->folder) : 0;
+    if (child == 0)
+        touch(view, "done");
+    return child;
 }
 
 void epx_act_end(epx_recorder_h r, const epx_verdict_t *verdict)

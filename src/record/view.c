@@ -100,8 +100,8 @@ static epx_rank_life_t life_of(const epx_system_thread_info_t *before, const epx
         return EPX_LIFE_STOPPED;
     if (before->state == 0)
         return EPX_LIFE_UNKNOWN;
-    /* A thread that waits in a loop with naps uses some of its time, too: a twentieth is work. */
-    return now->cpu_ns - before->cpu_ns > 0 && now->state == 'R' ? EPX_LIFE_RUNS : EPX_LIFE_SLEEPS;
+    /* Ready to run is running, also where others have its processor. */
+    return now->state == 'R' || now->state == 'D' ? EPX_LIFE_RUNS : EPX_LIFE_SLEEPS;
 }
 
 /* Whether a record's pid means something here. */
@@ -135,11 +135,9 @@ static void look_at(epx_looked_at_t *rank, int64_t now_ns)
     epx_system_look(head->pid, head->thread, &now);
     int64_t passed = now_ns - rank->before_ns;
     rank->life = life_of(&rank->before, &now, is_there(head->pid));
-    /* A share of its processor, where the state is of one moment only. */
+    /* A share of its processor counts, too: the state is of one moment only. A loop with naps uses less. */
     if (rank->life == EPX_LIFE_SLEEPS && (int64_t)(now.cpu_ns - rank->before.cpu_ns) > passed / 20)
         rank->life = EPX_LIFE_RUNS;
-    if (rank->life == EPX_LIFE_RUNS && (int64_t)(now.cpu_ns - rank->before.cpu_ns) <= passed / 50)
-        rank->life = EPX_LIFE_SLEEPS;
     rank->works = rank->before.state != 0 && (now.works > rank->before.works + 16 || now.children);
     rank->before = now;
     rank->before_ns = now_ns;

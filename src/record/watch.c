@@ -30,12 +30,16 @@ enum {
 /* Verdicts carry the time of the tick after the one that they were found in. */
 #define SLACK_NS ((int64_t)100000000)
 
+/* The watchdog itself was kept from running: the process was stopped, or the machine is overloaded. */
+#define GAP_NS ((int64_t)500000000)
+
 typedef struct job_state {
     epx_job_view_t *view;
     char folder[EPX_RECORDER_PATH_BYTES];
     int64_t looked_ns, suspected_ns;
     int32_t looks;
     int32_t has_verdict, has_acted;
+    int32_t command; /* EPX_ON_HANG_CMD's process while it is waited for */
     epx_verdict_t verdict;
     int64_t verdict_ns, stuck_ns; /* stuck_ns: when it was last seen to hold */
     uint64_t errors;              /* reports of errors, summed over the ranks here */
@@ -47,6 +51,7 @@ static struct {
     pthread_t thread;
     int is_running, stop;
     epx_recorder_h first;
+    int64_t round_ns, grace_ns;
     job_state_t job[JOBS];
 } watch = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
@@ -151,7 +156,13 @@ static void act(job_state_t *state, int64_t now)
     int64_t patience_ms = is_first(state) ? 0 : 2000;
     if (now - state->verdict_ns < patience_ms * 1000000)
         return;
-    epx_act_report(state->view, &state->verdict, mine->command);
+    if (state->command == 0)
+        state->command = epx_act_report(state->view, &state->verdict, mine->command);
+    if (state->command != 0 && !epx_act_has_ended(state->command, state->verdict_ns, now))
+        return;
+    if (state->command != 0)
+        epx_act_done(state->view);
+    state->command = 0;
     /* Evidence is out before anything is ended; who did not speak waits until it is. */
     if (!epx_act_is_done(state->view) && now - state->verdict_ns < (int64_t)30000 * 1000000)
         return;
@@ -297,12 +308,16 @@ static void one_round(int64_t now, int64_t tick)
             state->suspected_ns = now;
     }
     adopt(now);
+    /* Time that this process did not run in is nobody's wait. */
+    if (watch.round_ns != 0 && now - watch.round_ns > GAP_NS + 4 * tick * 1000000)
+        watch.grace_ns = now + 2 * GAP_NS;
+    watch.round_ns = now;
     for (int32_t i = 0; i < JOBS; i++) {
         job_state_t *state = &watch.job[i];
         if (state->view == NULL)
             continue;
         /* What is reported a tick later than the budget is reported in it. */
-        if (state->suspected_ns == now || state->has_verdict)
+        if ((state->suspected_ns == now && now >= watch.grace_ns) || state->has_verdict)
             look_closely(state, now + tick * 1000000, tick);
         calm_down(state, now);
     }
@@ -338,6 +353,7 @@ static void start_thread(void)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     watch.stop = 0;
+    watch.round_ns = watch.grace_ns = 0;
     watch.is_running = pthread_create(&watch.thread, NULL, run, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!watch.is_running)
