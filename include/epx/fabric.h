@@ -85,6 +85,7 @@ typedef struct epx_post {
      * negative; NULL: always. failure_rows > 0: it is a failure word, in row channel + epoch mod this. */
     const int32_t *gate;
     int32_t only_failed, failure_rows;
+    epx_lane_begin_of_t begin; /* where epochs are resident: this post begins a pass */
 } epx_post_t;
 
 typedef enum epx_wait_mode {

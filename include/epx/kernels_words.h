@@ -52,10 +52,10 @@ typedef struct epx_lane_words {
 } epx_lane_words_t;
 
 typedef enum epx_lane_step {
-    EPX_LANE_ROUTE = 0, /* routes grows by one, and head->number is that */
-    EPX_LANE_BEGIN = 1, /* base becomes that of a pass of the plan */
+    EPX_LANE_ROUTE = 0, /* the plan's head becomes `value`, routes grows by one, and head->number is that */
+    EPX_LANE_BEGIN = 1, /* base becomes that of a pass of the plan; a post can do it too */
     EPX_LANE_END = 2    /* where head->valid is 1 passes grows by one, and credit[i] = base + acknowledged[i]
-                           where that    is not 0 */
+                           where that is not 0 */
 } epx_lane_step_t;
 
 /* Epochs of a pass begin at generation (16 bits) | passes (24) | number of the route (10) | 0 (14). */
@@ -69,7 +69,16 @@ typedef struct epx_k_lane {
     epx_plan_head_t *head; /* of the plan */
     uint64_t generation;
     uint64_t acknowledged[EPX_LANE_CREDITS];
+    epx_plan_head_t value;
 } epx_k_lane_t;
+
+/* Where a post begins a pass: words->base is computed, written, and the epoch is reckoned from it. words
+ * NULL: it does not. */
+typedef struct epx_lane_begin_of {
+    epx_lane_words_t *words;
+    const epx_plan_head_t *head;
+    uint64_t generation;
+} epx_lane_begin_of_t;
 
 /* An abort word: (1 + the rank that is blamed, or 0) with this bit. */
 #define EPX_ABORT_BIT ((uint64_t)1 << 32)
@@ -112,6 +121,7 @@ typedef struct epx_k_word_post {
     epx_epoch_t epoch;
     const int32_t *gate; /* device, or NULL: the word is set only if this is 1 */
     int32_t only_failed; /* 1: only if it is negative */
+    epx_lane_begin_of_t begin;
 } epx_k_word_post_t;
 
 #define EPX_WORD_WATCHES 2

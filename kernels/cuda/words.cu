@@ -8,6 +8,7 @@
  */
 #include <epx/kernels_words.h>
 
+#include "kernels/cuda/lane.cuh"
 #include "kernels/cuda/table.h"
 #include "kernels/cuda/verdict.cuh"
 
@@ -284,12 +285,24 @@ __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant
 
 /* ---- posting ---- */
 
+/* The epoch of a post, which may be the one that begins a pass. */
+__device__ inline uint64_t begin_or_value(const epx_k_word_post_t &args)
+{
+    const epx_lane_begin_of_t &begin = args.begin;
+    if (begin.words == nullptr)
+        return epoch_value(args.epoch);
+    uint64_t base = lane_base(begin.words, begin.head, begin.generation);
+    if (threadIdx.x == 0)
+        begin.words->base = base;
+    return base + args.epoch.add;
+}
+
 __global__ void __launch_bounds__(WORD_THREADS) post_words(const __grid_constant__ epx_k_word_post_t args)
 {
     const epx_words_t &words = args.words;
     behind_previous();
     bool closed = args.only_failed ? *(const volatile int32_t *)args.gate >= 0 : shut(args.gate);
-    uint64_t value = epoch_value(args.epoch);
+    uint64_t value = begin_or_value(args);
     if (has_ended(words) || closed)
         return;
     int64_t offset = args.failure ? words.failures : words.words;

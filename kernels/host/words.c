@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/host/lane.h"
 #include "kernels/host/table.h"
 #include "kernels/host/verdict.h"
 
@@ -138,6 +139,8 @@ epx_status_t epx_host_word_post(const epx_k_word_post_t *args, epx_stream_t stre
     int32_t first = args->peer < 0 ? 0 : args->peer, last = args->peer < 0 ? words->ranks - 1 : args->peer;
     int64_t place = (int64_t)args->channel * words->ranks + words->rank;
     (void)stream;
+    if (args->begin.words != NULL)
+        __atomic_store_n(&args->begin.words->base, epx_host_lane_base(&args->begin), __ATOMIC_RELEASE);
     if ((args->only_failed ? !has_failed(args->gate) : is_shut(args->gate)) || find_abort(words) >= 0)
         return EPX_OK;
     uint64_t value = epoch_value(args->epoch);

@@ -78,8 +78,9 @@ static epx_status_t begin_pass(epx_plan_h plan, epx_direction_t direction, epx_s
     plan->pass = (epx_pass_t){.direction = direction};
     plan->passes++;
     epx_lane_begin(&plan->lane->lane, plan->base.head.route);
+    epx_lane_begins(&plan->lane->lane);
     if (plan->base.lane->words != NULL)
-        return epx_lane_step(transport_of(plan), &plan->base, EPX_LANE_BEGIN, stream);
+        return EPX_OK;
     return refuse_dead(plan, stream);
 }
 
@@ -89,7 +90,7 @@ static epx_status_t end_pass(epx_plan_h plan, epx_stream_t stream)
     plan->lane->plan = NULL;
     plan->lane->lane.passes++;
     plan->pass = (epx_pass_t){0};
-    return epx_lane_step(transport_of(plan), &plan->base, EPX_LANE_END, stream);
+    return epx_lane_end(transport_of(plan), &plan->base, stream);
 }
 
 /* After a transport's error: a dead plan gives its lane up, an ended group is noted. */

@@ -486,9 +486,8 @@ static epx_status_t route(epx_plan_h plan, const epx_routing_t *routing, epx_str
     begin_head(plan);
     epx_status_t bad = check_routing(plan, routing, &checked);
     plan->base.head.tokens = bad == EPX_OK ? checked.tokens : 0;
-    status = epx_head_write(transport, &plan->base, 1, stream);
-    if (status == EPX_OK)
-        status = epx_lane_step(transport, &plan->base, EPX_LANE_ROUTE, stream);
+    status = plan->base.lane->words != NULL ? epx_lane_route(transport, &plan->base, stream)
+                                            : epx_head_write(transport, &plan->base, 1, stream);
     if (bad == EPX_OK)
         bad = status;
     char text[512];

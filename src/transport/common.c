@@ -93,20 +93,40 @@ epx_epoch_t epx_lane_epoch(const epx_lane_t *lane, uint64_t epoch)
     return (epx_epoch_t){.base = &lane->words->base, .add = epoch - lane->base};
 }
 
-epx_status_t epx_lane_step(epx_transport_t *transport, const epx_plan_base_t *plan, epx_lane_step_t step,
-                           epx_stream_t stream)
+void epx_lane_begins(epx_lane_t *lane)
+{
+    memset(lane->acknowledged, 0, sizeof(lane->acknowledged));
+    lane->begins = lane->words != NULL;
+}
+
+/* A wait that is the first of its pass cannot begin it as a post does: a kernel of its own does. */
+static epx_status_t begin_before(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream)
 {
     epx_lane_t *lane = plan->lane;
-    epx_k_lane_t args = {.step = step,
+    epx_k_lane_t args = {.step = EPX_LANE_BEGIN,
                          .words = lane->words,
                          .head = epx_plan_head(plan),
                          .generation = lane->epoch >> GENERATION_SHIFT};
-    if (lane->words == NULL)
+    if (!lane->begins)
         return EPX_OK;
-    if (step == EPX_LANE_END)
-        memcpy(args.acknowledged, lane->acknowledged, sizeof(args.acknowledged));
-    if (step == EPX_LANE_BEGIN)
-        memset(lane->acknowledged, 0, sizeof(lane->acknowledged));
+    lane->begins = 0;
+    return transport->env.kernels->lane(&args, stream);
+}
+
+epx_status_t epx_lane_route(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream)
+{
+    epx_k_lane_t args = {
+        .step = EPX_LANE_ROUTE, .words = plan->lane->words, .head = epx_plan_head(plan), .value = plan->head};
+    return args.words != NULL ? transport->env.kernels->lane(&args, stream) : EPX_OK;
+}
+
+epx_status_t epx_lane_end(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream)
+{
+    epx_k_lane_t args = {.step = EPX_LANE_END, .words = plan->lane->words, .head = epx_plan_head(plan)};
+    epx_status_t status = begin_before(transport, plan, stream); /* a rank alone may have posted nothing */
+    if (status != EPX_OK || args.words == NULL)
+        return status;
+    memcpy(args.acknowledged, plan->lane->acknowledged, sizeof(args.acknowledged));
     return transport->env.kernels->lane(&args, stream);
 }
 
@@ -262,6 +282,11 @@ epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *pl
                        .epoch = epx_lane_epoch(plan->lane, epoch),
                        .peer = peer,
                        .gate = epx_resident_gate(plan)};
+    if (plan->lane->begins)
+        post.begin = (epx_lane_begin_of_t){.words = plan->lane->words,
+                                           .head = epx_plan_head(plan),
+                                           .generation = plan->lane->epoch >> GENERATION_SHIFT};
+    plan->lane->begins = 0;
     if (pieces != NULL)
         epx_pieces_into(pieces, &transport->env.segment, &post);
     /* Before the post: what is told may be late by one, never early for the peer that looks. */
@@ -410,9 +435,12 @@ epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, co
     epx_wait_t request = wait_request(transport, plan, wait);
     epx_wait_result_t unseen = {.peer = -1};
     request.patience = &patience;
+    epx_status_t status = begin_before(transport, plan, stream);
+    if (status != EPX_OK)
+        return status;
     epx_wait_result_t *result = epx_recorder_wait_begin(recorder, wait->channel, wait->peer, wait->epoch,
                                                         (int32_t)wait->mode, &unseen);
-    epx_status_t status = fabric->ops->wait(fabric, &request, result, stream);
+    status = fabric->ops->wait(fabric, &request, result, stream);
     epx_recorder_wait_end(recorder, wait->channel, status == EPX_OK);
     account_wait(plan, result);
     if (status == EPX_OK)

@@ -83,8 +83,11 @@ void epx_lane_begin(epx_lane_t *lane, uint64_t route);
 /* What shuts in a dead plan (D3); NULL where epochs are the host's. */
 const int32_t *epx_resident_gate(const epx_plan_base_t *plan);
 epx_epoch_t epx_lane_epoch(const epx_lane_t *lane, uint64_t epoch);
-epx_status_t epx_lane_step(epx_transport_t *transport, const epx_plan_base_t *plan, epx_lane_step_t step,
-                           epx_stream_t stream);
+/* A pass begins: the first word that it posts, or waits for, tells the device. */
+void epx_lane_begins(epx_lane_t *lane);
+/* Where epochs are the host's these do nothing. route: the plan's head is written and its route counted. */
+epx_status_t epx_lane_route(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream);
+epx_status_t epx_lane_end(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream);
 
 /* D4: behind the kernel that decides this rank's part. */
 epx_status_t epx_route_post_if_failed(epx_transport_t *transport, const epx_plan_base_t *plan,

@@ -92,7 +92,13 @@ static void run_push(void *payload)
 
 static epx_status_t push(const epx_k_push_t *args, epx_stream_t stream)
 {
-    return guarded_enqueue(stream, run_push, args, sizeof(*args));
+    epx_status_t status = EPX_OK;
+    for (; args != NULL && status == EPX_OK; args = args->more) {
+        epx_k_push_t one = *args;
+        one.more = NULL;
+        status = guarded_enqueue(stream, run_push, &one, sizeof(one));
+    }
+    return status;
 }
 
 static void run_gather(void *payload)
@@ -546,6 +552,8 @@ static void close_words(epx_words_t *words) { free((void *)(size_t)words->peer);
 static void run_word_post(void *payload)
 {
     epx_k_word_post_t *a = payload;
+    a->begin.words = at(a->begin.words);
+    a->begin.head = at(a->begin.head);
     a->epoch.base = at(a->epoch.base);
     a->gate = at(a->gate);
     open_words(&a->words);

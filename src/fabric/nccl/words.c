@@ -15,7 +15,8 @@ epx_status_t epx_nccl_post(epx_fabric_t *base, const epx_post_t *post, epx_strea
                               .peer = post->peer,
                               .epoch = post->epoch,
                               .gate = post->gate,
-                              .only_failed = post->only_failed};
+                              .only_failed = post->only_failed,
+                              .begin = post->begin};
     return kernels_of(fabric)->word_post(&args, stream);
 }
 

@@ -1,0 +1,25 @@
+/* Resident epochs, what post shares with lane. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_KERNELS_CUDA_LANE_CUH
+#define EPX_KERNELS_CUDA_LANE_CUH
+
+#include <epx/kernels_words.h>
+
+namespace epx
+{
+
+__device__ inline uint64_t low_bits(uint64_t value, int bits) { return value & (((uint64_t)1 << bits) - 1); }
+
+/* The base of the epochs of a pass that begins. */
+__device__ inline uint64_t lane_base(const epx_lane_words_t *words, const epx_plan_head_t *head,
+                                     uint64_t generation)
+{
+    uint64_t passes = *(const volatile uint64_t *)&words->passes,
+             number = *(const volatile uint64_t *)&head->number;
+    return generation << (EPX_EPOCH_PASS_BITS + EPX_EPOCH_ROUTE_BITS + EPX_EPOCH_CALL_BITS) |
+           low_bits(passes, EPX_EPOCH_PASS_BITS) << (EPX_EPOCH_ROUTE_BITS + EPX_EPOCH_CALL_BITS) |
+           low_bits(number, EPX_EPOCH_ROUTE_BITS) << EPX_EPOCH_CALL_BITS;
+}
+
+} // namespace epx
+
+#endif
