@@ -142,6 +142,7 @@ typedef struct epx_k_push {
     int32_t rank, columns; /* for EPX_PART_ORIGIN */
     int32_t units;         /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
     const int32_t *gate;   /* or NULL: nothing is copied unless this is 1 when the kernel runs */
+    const struct epx_k_push *more; /* host, copied: another push made with this one, in no order; NULL */
 } epx_k_push_t;
 
 /* The rows of a batch: for expert e the rows start[e] .. start[e] + count[e] - 1. */

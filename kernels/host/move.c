@@ -53,11 +53,10 @@ static void push_origin(const epx_k_push_t *args, const epx_run_t *run, const ep
     }
 }
 
-epx_status_t epx_host_push(const epx_k_push_t *args, epx_stream_t stream)
+static void push_one(const epx_k_push_t *args)
 {
-    (void)stream;
     if (args->gate != NULL && *args->gate != 1)
-        return EPX_OK;
+        return;
     for (int32_t r = 0; r < args->run_count; r++) {
         const epx_run_t *run = &args->runs[r];
         if (run->rows <= 0)
@@ -72,6 +71,13 @@ epx_status_t epx_host_push(const epx_k_push_t *args, epx_stream_t stream)
             }
         }
     }
+}
+
+epx_status_t epx_host_push(const epx_k_push_t *args, epx_stream_t stream)
+{
+    (void)stream;
+    for (; args != NULL; args = args->more)
+        push_one(args);
     return EPX_OK;
 }
 
