@@ -289,9 +289,11 @@ epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *pl
     plan->lane->begins = 0;
     if (pieces != NULL)
         epx_pieces_into(pieces, &transport->env.segment, &post);
-    /* Before the post: what is told may be late by one, never early for the peer that looks. */
-    epx_recorder_sent(transport->env.recorder, peer, epoch);
-    return fabric->ops->post(fabric, &post, stream);
+    epx_status_t status = fabric->ops->post(fabric, &post, stream);
+    /* Behind the post: who says that it has sent has sent, however long its thread stood still in between. */
+    if (status == EPX_OK)
+        epx_recorder_sent(transport->env.recorder, peer, epoch);
+    return status;
 }
 
 /* Adds a wait to the plan's account: the peer of the longest single wait is the one waited for most. */
