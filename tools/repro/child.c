@@ -29,7 +29,7 @@ void play_set_up(play_t *play, const scenario_t *scenario, const settings_t *set
     int32_t first = (play->domains - 1) * play->per_domain;
     play->culprit = first + 1 % play->per_domain;
     play->peer = first + 2 % play->per_domain;
-    play->steps = REPRO_STEPS;
+    play->steps = scenario->steps > 0 ? scenario->steps : REPRO_STEPS;
     if (strcmp(scenario->name, "clean-soak") == 0) {
         /* Operations over all ranks: a route, and dispatch and combine of every wave. */
         int64_t waves = strcmp(settings->transport, "ring") == 0 ? play->per_domain : REPRO_WAVES;

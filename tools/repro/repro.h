@@ -34,7 +34,7 @@ typedef struct settings {
     double minutes; /* 0: as long as a scenario takes */
     uint64_t seed;
     int64_t operations; /* of clean-soak; 0: its own number */
-    const char *perturb;
+    int32_t perturb;
 } settings_t;
 
 /* What a play says of itself, once, through a pipe. */
@@ -75,6 +75,7 @@ typedef struct scenario {
     int32_t idle_peer;  /* 1: no token of the culprit goes to its peer */
     int32_t names_peer; /* 1: the verdict must name the peer too */
     int32_t nobody;     /* 1: no culprit is expected */
+    int64_t steps;      /* 0: as many as usual */
     const char *cannot; /* why this build or machine cannot play it; NULL: it can */
 } scenario_t;
 
