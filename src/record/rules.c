@@ -117,7 +117,7 @@ static int32_t first_link_error(const epx_scene_t *s, epx_record_event_t *first)
 
 static int is_link(const epx_scene_t *s, epx_verdict_t *v)
 {
-    epx_record_event_t first, up;
+    epx_record_event_t first = {0}, up;
     if (s->at == EPX_ROOT_DESYNC || s->at == EPX_ROOT_CYCLE || s->victim < 0 || !is_late(s))
         return 0;
     int32_t origin = first_link_error(s, &first);
