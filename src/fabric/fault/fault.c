@@ -148,7 +148,7 @@ static int is_over(const epx_fault_t *fault)
     return fault->inner != NULL && fault->inner->ops->aborted(fault->inner, NULL) >= 0;
 }
 
-enum { SLICE_NS = 2000000 };
+enum { SLICE_NS = 50000000 };
 
 /* Sleeps, or until the group ends; ns < 0: until then. */
 static void sleep_for(const epx_fault_t *fault, int64_t ns)
