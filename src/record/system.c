@@ -2,6 +2,7 @@
 #include "record/system.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +10,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Grows in the child of a fork, whose thread has another number. */
+static int forks;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void count_fork(void) { forks++; }
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
+
 int32_t epx_system_thread(void)
 {
     static _Thread_local int32_t known;
-    static _Thread_local int32_t of_process;
-    int32_t process = (int32_t)getpid();
-    if (known == 0 || of_process != process) {
+    static _Thread_local int known_forks;
+    if (known == 0 || known_forks != forks) {
+        pthread_once(&once, watch_forks);
         known = (int32_t)syscall(SYS_gettid);
-        of_process = process;
+        known_forks = forks;
     }
     return known;
 }
