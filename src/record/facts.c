@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { WARM_UP_FACTOR = 20 };
+enum { WARM_UP_FACTOR = 20, PASS_SHIFT = 24, NUMBER_BITS = 14, LOOK_BACK = 8 };
 
 static uint64_t get64(const uint64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
 static int64_t get_time(const int64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
@@ -224,22 +224,58 @@ static const char *differing(const void *a, const epx_record_operation_t *x, con
     return counts && x->bytes != y->bytes ? "bytes" : NULL;
 }
 
+int epx_epoch_is_beyond(uint64_t a, uint64_t b, int of_words)
+{
+    if (!of_words)
+        return a > b;
+    uint64_t pass_a = a >> PASS_SHIFT, pass_b = b >> PASS_SHIFT;
+    if (pass_a != pass_b)
+        return pass_a > pass_b;
+    return a >> NUMBER_BITS == b >> NUMBER_BITS && a > b;
+}
+
 /* Whether p's part of an operation says that everything for place `to` of the group has been sent; *sent_p:
  * the epoch where it is known. */
-static int has_sent(const void *record, const epx_record_operation_t *op, int32_t to, uint32_t mode,
-                    uint64_t *sent_p)
+static int has_sent(const void *record, const epx_record_operation_t *op, int32_t to,
+                    const epx_record_progress_t *waiting, uint64_t *sent_p)
 {
+    uint64_t expected = waiting->wait.expected;
+    int of_words = op->kind != EPX_RECORD_FOREIGN;
     const epx_record_peer_t *peers;
     const epx_record_progress_t *progress = epx_record_progress(record, op, &peers);
     *sent_p = progress != NULL ? get64(&progress->sent_all) : 0;
     if (peers != NULL && to >= 0 && to < (int32_t)((const epx_record_head_t *)record)->peers_max &&
-        get64(&peers[to].sent) != 0)
+        get64(&peers[to].sent) > *sent_p)
         *sent_p = get64(&peers[to].sent);
-    if (op->state == EPX_RECORD_ENDED)
-        return op->status == 0;
-    if (mode == EPX_RECORD_EXCHANGE && op->kind != EPX_RECORD_FOREIGN)
+    if (op->state == EPX_RECORD_ENDED && op->status == 0)
+        return 1;
+    if (waiting->wait_mode == EPX_RECORD_EXCHANGE && of_words)
         return *sent_p != 0;
-    return op->state >= EPX_RECORD_POSTED || *sent_p != 0;
+    /* One call may set a word several times, hop by hop. */
+    if (*sent_p != 0)
+        return *sent_p == expected || epx_epoch_is_beyond(*sent_p, expected, of_words);
+    return op->state == EPX_RECORD_POSTED || op->state == EPX_RECORD_SEEN;
+}
+
+/* Calls of the two that differ under one number although both have gone on since: the last few of the same
+ * stream. */
+static int differed_before(const epx_rank_facts_t *f, const epx_rank_facts_t *q, epx_scene_t *scene)
+{
+    const epx_record_head_t *head = q->record;
+    uint64_t newest = get64(&head->operations);
+    for (uint64_t n = newest; n > 0 && n + LOOK_BACK > newest; n--) {
+        epx_record_operation_t theirs, mine;
+        if (!epx_record_operation(head, n, &theirs) || theirs.group_key != f->op.group_key ||
+            theirs.stream != f->op.stream || epx_facts_find(f->record, &theirs, &mine) != EPX_OP_HAS)
+            continue;
+        scene->field = differing(f->record, &mine, head, &theirs);
+        if (scene->field == NULL)
+            continue;
+        scene->op = mine;
+        scene->others = theirs;
+        return 1;
+    }
+    return 0;
 }
 
 /* The edge from a waiting rank to whom it waits for. 1: the walk goes on at *scene_p->root. */
@@ -251,19 +287,18 @@ static int follow(const epx_rank_facts_t *f, int32_t p, const epx_rank_facts_t *
     scene->at = EPX_ROOT_PLACE;
     if (q->record == NULL || q->life == EPX_LIFE_GONE || q->life == EPX_LIFE_STOPPED)
         return 0;
+    if (differed_before(f, q, scene)) {
+        scene->at = EPX_ROOT_DESYNC;
+        return 0;
+    }
     switch (epx_facts_find(q->record, &f->op, &scene->others)) {
     case EPX_OP_HAS: {
         const epx_record_group_row_t *group = epx_record_group_row(f->record, f->op.group);
         int32_t me = group != NULL ? group->rank : -1;
-        scene->field = differing(f->record, &f->op, q->record, &scene->others);
-        if (scene->field != NULL) {
-            scene->at = EPX_ROOT_DESYNC;
-            return 0;
-        }
         /* A credit belongs to an earlier operation than the one that waits for it. */
         if (f->progress.wait_mode == 1 && scene->others.state != EPX_RECORD_ENDED)
             break;
-        if (has_sent(q->record, &scene->others, me, f->progress.wait_mode, &scene->sent)) {
+        if (has_sent(q->record, &scene->others, me, &f->progress, &scene->sent)) {
             scene->at = EPX_ROOT_SIGNAL;
             return 0;
         }

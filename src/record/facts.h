@@ -18,6 +18,11 @@ epx_has_op_t epx_facts_find(const void *record, const epx_record_operation_t *li
 /* Fills room [ranks], all but `step`. */
 void epx_facts_gather(const epx_job_evidence_t *job, epx_rank_facts_t *room);
 
+/* Whether an epoch of a group's words can only come after another: its pass has a higher number, or in the
+ * same pass and route a later call. Epochs of a pass that died have the same pass and another route: neither
+ * way. of_words 0: plain numbers. */
+int epx_epoch_is_beyond(uint64_t a, uint64_t b, int of_words);
+
 /* Where the walk from a waiting rank to the root has ended. */
 typedef enum epx_root {
     EPX_ROOT_NONE = 0,

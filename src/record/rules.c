@@ -78,7 +78,7 @@ static int is_corrupt(const epx_scene_t *s, epx_verdict_t *v)
     char text[sizeof(head->error_text)];
     snprintf(text, sizeof(text), "%.*s", (int)sizeof(text) - 1, head->error_text);
     int32_t writer = writer_in(text);
-    int by_caller = strstr(text, "caller's computation") != NULL && number_after(text, "at rank ") < 0;
+    int by_caller = strstr(text, "the caller's computation") != NULL && number_after(text, "at rank ") < 0;
     v->peer = s->root;
     v->rank = by_caller ? s->root : writer >= 0 ? epx_record_member(head, s->op.group, writer) : -1;
     snprintf(v->text, sizeof(v->text), "%.500s", text);
@@ -364,19 +364,6 @@ static int is_deadlock(const epx_scene_t *s, epx_verdict_t *v)
 
 /* ---- signals ---------------------------------------------------------------------------------------------------- */
 
-/* Whether an epoch of a group's words can only come after another: its pass has a higher number, or in the
- * same pass and route a later call. Epochs of a pass that died have the same pass and another route: neither
- * way. */
-static int is_beyond(uint64_t a, uint64_t b, int of_words)
-{
-    if (!of_words)
-        return a > b;
-    uint64_t pass_a = a >> PASS_SHIFT, pass_b = b >> PASS_SHIFT;
-    if (pass_a != pass_b)
-        return pass_a > pass_b;
-    return a >> NUMBER_BITS == b >> NUMBER_BITS && a > b;
-}
-
 static int is_skewed(const epx_scene_t *s, epx_verdict_t *v)
 {
     if (s->victim < 0 || s->at == EPX_ROOT_CYCLE || s->at == EPX_ROOT_DESYNC || !is_late(s))
@@ -387,9 +374,9 @@ static int is_skewed(const epx_scene_t *s, epx_verdict_t *v)
     uint64_t expected = f->progress.wait.expected, seen = f->progress.wait.seen,
              previous = f->progress.previous;
     int of_words = f->op.kind != EPX_RECORD_FOREIGN;
-    int behind = previous != 0 && is_beyond(previous, seen, of_words);
-    int ahead = is_beyond(seen, expected, of_words);
-    int other = s->at == EPX_ROOT_SIGNAL && s->sent != 0 && s->sent != expected;
+    int behind = previous != 0 && epx_epoch_is_beyond(previous, seen, of_words);
+    int ahead = epx_epoch_is_beyond(seen, expected, of_words);
+    int other = s->at == EPX_ROOT_SIGNAL && s->sent != 0 && epx_epoch_is_beyond(expected, s->sent, of_words);
     if (!behind && !ahead && !other)
         return 0;
     v->rank = s->root;

@@ -9,6 +9,8 @@
 
 #include "record/watch.h"
 
+enum { READY_LOOKS = 3 };
+
 /* A process whose watchdog has not written for so long is no more, where the system cannot be asked about it.
  */
 #define SILENT_NS ((int64_t)1500000000)
@@ -100,8 +102,7 @@ static epx_rank_life_t life_of(const epx_system_thread_info_t *before, const epx
         return EPX_LIFE_STOPPED;
     if (before->state == 0)
         return EPX_LIFE_UNKNOWN;
-    /* Ready to run is running, also where others have its processor. */
-    return now->state == 'R' || now->state == 'D' ? EPX_LIFE_RUNS : EPX_LIFE_SLEEPS;
+    return EPX_LIFE_SLEEPS;
 }
 
 /* Whether a record's pid means something here. */
@@ -135,8 +136,11 @@ static void look_at(epx_looked_at_t *rank, int64_t now_ns)
     epx_system_look(head->pid, head->thread, &now);
     int64_t passed = now_ns - rank->before_ns;
     rank->life = life_of(&rank->before, &now, is_there(head->pid));
-    /* A share of its processor counts, too: the state is of one moment only. A loop with naps uses less. */
-    if (rank->life == EPX_LIFE_SLEEPS && (int64_t)(now.cpu_ns - rank->before.cpu_ns) > passed / 20)
+    /* It has used a twentieth of a processor; or it was ready to run at every one of several looks, and
+     * others had the processor. A loop with naps does neither. */
+    rank->ready = now.state == 'R' || now.state == 'D' ? rank->ready + 1 : 0;
+    if (rank->life == EPX_LIFE_SLEEPS &&
+        ((int64_t)(now.cpu_ns - rank->before.cpu_ns) > passed / 20 || rank->ready >= READY_LOOKS))
         rank->life = EPX_LIFE_RUNS;
     rank->works = rank->before.state != 0 && (now.works > rank->before.works + 16 || now.children);
     rank->before = now;

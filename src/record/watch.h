@@ -16,6 +16,7 @@ typedef struct epx_looked_at {
     int64_t before_ns;
     epx_rank_life_t life;
     int32_t works;
+    int32_t ready; /* looks in a row at which it was ready to run */
 } epx_looked_at_t;
 
 /* All records of one job that can be reached from here. */
