@@ -38,6 +38,12 @@ void play_set_up(play_t *play, const scenario_t *scenario, const settings_t *set
     }
 }
 
+/* Threads have one, and processes on a fabric that carries them. */
+static int has_group(const play_t *play)
+{
+    return !play->scenario->processes || strcmp(play->settings->fabric, "local") != 0;
+}
+
 /* Fills {rank}, {peer}, {group}, {seq} and {comm} in. */
 static void fill_spec(const play_t *play, char *spec, size_t bytes)
 {
@@ -46,13 +52,16 @@ static void fill_spec(const play_t *play, char *spec, size_t bytes)
         const char *name;
         int32_t value;
         const char *prefix;
-    } words[] = {{"{rank}", play->scenario->processes ? play->culprit : play->culprit % play->per_domain, ""},
+    } words[] = {{"{rank}", has_group(play) ? play->culprit % play->per_domain : play->culprit, ""},
                  {"{peer}", play->peer % play->per_domain, ""},
                  {"{group}", play->domains - 1, "rack"},
                  {"{seq}", REPRO_FAULT_STEP * (1 + 2 * waves) + 2, ""},
                  {"{comm}", REPRO_FAULT_STEP + 1, ""}};
     size_t used = 0;
-    for (const char *at = play->scenario->spec; *at != '\0' && used + 32 < bytes;) {
+    int with_group = has_group(play);
+    for (const char *at = with_group && play->scenario->spec_group != NULL ? play->scenario->spec_group
+                                                                           : play->scenario->spec;
+         *at != '\0' && used + 32 < bytes;) {
         size_t i = 0;
         while (i < sizeof(words) / sizeof(words[0]) && strncmp(at, words[i].name, strlen(words[i].name)) != 0)
             i++;
@@ -128,7 +137,8 @@ static void be_child(play_t *play, int end, const char *stderr_path)
     if (file >= 0)
         dup2(file, 2);
     set_environment(play);
-    if (play->scenario->processes)
+    if (play->scenario->alone == NULL &&
+        (play->scenario->processes || strcmp(play->settings->fabric, "local") != 0))
         play_processes(play, &outcome, end);
     else
         play_here(play, &outcome);

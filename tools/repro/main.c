@@ -364,8 +364,8 @@ static int settle(request_t *r)
     if (strcmp(s->transport, "pooled_wave") != 0 && strcmp(s->transport, "ragged") != 0 &&
         strcmp(s->transport, "ring") != 0)
         return epx_tool_fail(EPX_EXIT_USAGE, "--transport %s: use pooled_wave, ragged or ring", s->transport);
-    if (strcmp(s->fabric, "local") != 0)
-        return epx_tool_fail(EPX_EXIT_USAGE, "--fabric %s: scenarios of this version play on local",
+    if (strcmp(s->fabric, "local") != 0 && strcmp(s->fabric, "ucx") != 0)
+        return epx_tool_fail(EPX_EXIT_USAGE, "--fabric %s: use local (threads) or ucx (processes)",
                              s->fabric);
     if (s->ranks % s->domains != 0 || s->ranks / s->domains < 2)
         return epx_tool_fail(EPX_EXIT_USAGE,

@@ -192,7 +192,7 @@ int actor_step(actor_t *actor)
     return reduce_across(actor);
 }
 
-static int all_steps(actor_t *actor)
+int actor_steps(actor_t *actor)
 {
     play_t *play = actor->play;
     int64_t end_ns = epx_now_ns() + (int64_t)(play->settings->minutes * 60e9);
@@ -216,7 +216,7 @@ static int all_steps(actor_t *actor)
     return 1;
 }
 
-static void actor_close(actor_t *actor)
+void actor_close(actor_t *actor)
 {
     for (int32_t i = 0; i < 2; i++) {
         epx_plan_destroy(&actor->plan[i]);
@@ -232,7 +232,7 @@ static void *actor_thread(void *argument)
 {
     actor_t *actor = argument;
     play_t *play = actor->play;
-    if (actor_open(actor) && all_steps(actor))
+    if (actor_open(actor) && actor_steps(actor))
         atomic_fetch_add(&play->completed, 1);
     atomic_fetch_sub(&play->running, 1);
     /* Who is through, has failed or has left stays as it is until the play has been judged. */

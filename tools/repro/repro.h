@@ -65,8 +65,9 @@ typedef struct scenario {
     /* EPX_FAULT, with {rank}, {peer}, {group} and {seq} filled in: of the dispatch of wave 0 in the step of
      * the fault; NULL: the act does it */
     const char *spec;
-    way_t (*act)(actor_t *actor);                    /* before every step; NULL: nothing. Sees play->faulty */
-    void (*alone)(play_t *play, outcome_t *outcome); /* instead of steps */
+    const char *spec_group;       /* instead, where processes have a group; NULL: the same */
+    way_t (*act)(actor_t *actor); /* before every step; NULL: nothing. Sees play->faulty */
+    void (*alone)(play_t *play, outcome_t *outcome);            /* instead of steps */
     int (*right)(const play_t *play, const outcome_t *outcome); /* beyond verdict, culprit and operation */
     const char *check;                                          /* EPX_CHECK, or NULL */
     int32_t processes;                                          /* 1: ranks must be processes */
@@ -124,6 +125,9 @@ int actor_open(actor_t *actor);
 int actor_route(actor_t *actor, int32_t which);
 int actor_wave(actor_t *actor, int32_t which, int32_t wave);
 int actor_step(actor_t *actor);
+/* All of them; 1: made to the end. */
+int actor_steps(actor_t *actor);
+void actor_close(actor_t *actor);
 int actor_check(actor_t *actor, epx_status_t status);
 /* The act has done its fault now. */
 void actor_acts(actor_t *actor);
