@@ -125,8 +125,14 @@ static epx_status_t run_into_windows(void *const *table, const store_t *store)
 
 static epx_status_t sim_push(const epx_k_push_t *args, epx_stream_t stream)
 {
+    epx_status_t status = EPX_OK;
     (void)stream;
-    return run_into_windows(args->dst, &(store_t){.push = args});
+    for (; args != NULL && status == EPX_OK; args = args->more) {
+        epx_k_push_t one = *args;
+        one.more = NULL;
+        status = run_into_windows(one.dst, &(store_t){.push = &one});
+    }
+    return status;
 }
 
 static epx_status_t sim_return(const epx_k_ragged_return_t *args, epx_stream_t stream)

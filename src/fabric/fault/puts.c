@@ -240,12 +240,17 @@ static const epx_kernels_t *_Atomic real_kernels;
 
 static epx_status_t fault_push(const epx_k_push_t *args, epx_stream_t stream)
 {
-    store_t store = {.real = atomic_load(&real_kernels),
-                     .push = *args,
-                     .table = args->dst,
-                     .runs = args->runs,
-                     .run_count = args->run_count};
-    return put(&store, stream);
+    epx_status_t status = EPX_OK;
+    for (; args != NULL && status == EPX_OK; args = args->more) {
+        store_t store = {.real = atomic_load(&real_kernels),
+                         .push = *args,
+                         .table = args->dst,
+                         .runs = args->runs,
+                         .run_count = args->run_count};
+        store.push.more = NULL;
+        status = put(&store, stream);
+    }
+    return status;
 }
 
 static epx_status_t fault_return(const epx_k_ragged_return_t *args, epx_stream_t stream)
