@@ -34,7 +34,9 @@ run() { # NAME COMMAND...
 run kernels $GPU_RUN "$kernels" $TEST_ARGS
 for runner in "$@"; do
     echo "-- $runner"
-    TEST_DEVICE=cuda run "$runner" "$runner" --jobs "$GPU_JOBS"
+    jobs=$GPU_JOBS
+    case $runner in *-gpus) jobs=1 ;; esac # each of its tests wants all GPUs for itself
+    TEST_DEVICE=cuda run "$runner" "$runner" --jobs "$jobs"
 done
 rm -f "$log" "$log.code"
 echo "$passed passed, $failed failed"
