@@ -126,10 +126,12 @@ static void operation(const epx_job_view_t *view, const epx_verdict_t *v, page_t
          v->wave, number, (double)v->stuck_ns * 1e-9);
 }
 
-static const char *const place_words[] = {
-    [EPX_PLACE_NO_RECORD] = "have no record", [EPX_PLACE_CLOSED] = "have ended",
-    [EPX_PLACE_OUTSIDE] = "in no call",       [EPX_PLACE_ENQUEUED] = "have called",
-    [EPX_PLACE_INSIDE] = "are inside of",     [EPX_PLACE_WAITS] = "wait in"};
+static const char *const place_words[][2] = {[EPX_PLACE_NO_RECORD] = {"has no record", "have no record"},
+                                             [EPX_PLACE_CLOSED] = {"has ended", "have ended"},
+                                             [EPX_PLACE_OUTSIDE] = {"is in no call", "are in no call"},
+                                             [EPX_PLACE_ENQUEUED] = {"has called", "have called"},
+                                             [EPX_PLACE_INSIDE] = {"is inside of", "are inside of"},
+                                             [EPX_PLACE_WAITS] = {"waits in", "wait in"}};
 
 /* Who waits for whom, ranks that are alike in one line. */
 static void waits(const epx_job_view_t *view, page_t *page)
@@ -145,17 +147,17 @@ static void waits(const epx_job_view_t *view, page_t *page)
         int32_t count = ranges(view, waits_alike, f, text, sizeof(text));
         const epx_record_head_t *head = f->record;
         if (head->domains > 1 || head->domain > 0)
-            snprintf(domain, sizeof(domain), " (first in domain %d)", head->domain);
+            snprintf(domain, sizeof(domain), " (domain %d)", head->domain);
         char what[192] = "";
         if (f->place >= EPX_PLACE_ENQUEUED)
             snprintf(what, sizeof(what), " %.55s of %.63s wave %d", epx_record_kind_of(f->record, &f->op),
                      group_name(f), f->op.wave);
         if (f->place == EPX_PLACE_WAITS && f->next >= 0)
             line(page, "", "%s %s%s %s%s for rank %d", count > 1 ? "ranks" : "rank", text, domain,
-                 place_words[f->place], what, f->next);
+                 place_words[f->place][count > 1], what, f->next);
         else
-            line(page, "", "%s %s%s %s%s", count > 1 ? "ranks" : "rank", text, domain, place_words[f->place],
-                 what);
+            line(page, "", "%s %s%s %s%s", count > 1 ? "ranks" : "rank", text, domain,
+                 place_words[f->place][count > 1], what);
     }
 }
 
