@@ -11,9 +11,9 @@
 #include "fabric/registry.h"
 #include "sim/internal.h"
 
-const char *const sim_mutant_names[SIM_MUTANTS] = {"faithful",   "missing fence", "missing signal",
-                                                   "late reset", "counter",       "off by one",
-                                                   "no credit",  "local"};
+const char *const sim_mutant_names[SIM_MUTANTS] = {
+    "faithful",   "missing fence", "missing signal", "late reset", "counter",
+    "off by one", "no credit",     "local",          "pieces",     "pieces without fence"};
 
 sim_mutant_t sim_mutant;
 sim_fabric_t *sim_fabrics;
@@ -42,12 +42,22 @@ static int64_t sim_memory(const epx_fabric_config_t *config, int32_t ranks, int6
     return 0;
 }
 
+/* The table in use: with or without loads and stores. */
+static const epx_fabric_ops_t *ops_now(void)
+{
+    static epx_fabric_ops_t ops;
+    ops = sim_fabric_ops;
+    if (sim_mutant == SIM_PIECES || sim_mutant == SIM_PIECES_NO_FENCE)
+        ops.caps &= ~(uint32_t)EPX_FABRIC_LOADSTORE;
+    return &ops;
+}
+
 static epx_status_t sim_open(const epx_fabric_config_t *config, epx_fabric_t **fabric_p)
 {
     int ranks = config->bootstrap.size;
     sim_fabric_t *fabric = sim_take(1, sizeof(*fabric)), **all = sim_take((size_t)ranks, sizeof(*all));
     fabric->base = (epx_fabric_t){
-        .ops = &sim_fabric_ops, .rank = config->bootstrap.rank, .ranks = ranks, .caps = sim_fabric_ops.caps};
+        .ops = ops_now(), .rank = config->bootstrap.rank, .ranks = ranks, .caps = ops_now()->caps};
     fabric->config = *config;
     fabric->allocator = *config->allocator;
     fabric->word = sim_take((size_t)config->channels * (size_t)ranks, sizeof(uint64_t));
@@ -159,7 +169,7 @@ static epx_status_t sim_segment_open(epx_fabric_t *base, void *memory, size_t by
     fabric->segment_bytes = bytes;
     for (int p = 0; p < base->ranks; p++) {
         fabric->table[p] = memory;
-        if (p == base->rank)
+        if (p == base->rank || (base->caps & EPX_FABRIC_LOADSTORE) == 0)
             continue;
         fabric->window[p] = sim_take(1, bytes);
         fabric->shadow[p] = sim_take(1, bytes);
@@ -167,7 +177,9 @@ static epx_status_t sim_segment_open(epx_fabric_t *base, void *memory, size_t by
     }
     fabric->registered = 1;
     sim_wait(all_registered, fabric->hub, INT64_MAX);
-    *segment_p = (epx_segment_t){.base = memory, .bytes = bytes, .peer_ptr = fabric->table};
+    *segment_p = (epx_segment_t){.base = memory, .bytes = bytes};
+    if ((base->caps & EPX_FABRIC_LOADSTORE) != 0)
+        segment_p->peer_ptr = fabric->table;
     return EPX_OK;
 }
 
@@ -181,6 +193,14 @@ static epx_status_t sim_post(epx_fabric_t *base, const epx_post_t *post, epx_str
     uint64_t epoch = epoch_value(post->epoch);
     (void)stream;
     sim_flush(fabric);
+    for (int i = 0; i < post->send_count; i++) {
+        const epx_piece_t *piece = &post->sends[i];
+        const uint8_t *from = (const uint8_t *)post->segment->base + piece->local;
+        if (piece->peer == base->rank)
+            memmove((uint8_t *)fabric->segment + piece->remote, from, (size_t)piece->bytes);
+        else
+            sim_send_range(fabric, piece->peer, (size_t)piece->remote, from, (size_t)piece->bytes);
+    }
     int forgotten =
         sim_mutant == SIM_NO_SIGNAL && sim_dice(12) == 0 ? (int)sim_dice((uint64_t)base->ranks) : -1;
     for (int p = 0; p < base->ranks; p++) {
@@ -533,7 +553,7 @@ void sim_fabric_use(sim_mutant_t which)
     sim_mutant = which;
     epx_device_stand_in("host", sim_device());
     if (which != SIM_LOCAL)
-        epx_fabric_stand_in("local", &sim_fabric_ops);
+        epx_fabric_stand_in("local", ops_now());
 }
 
 void sim_fabric_leave(void)

@@ -27,6 +27,8 @@ typedef enum sim_mutant {
     SIM_OFF_BY_ONE, /* a wait takes the word of the use before for this one's */
     SIM_NO_CREDIT,  /* a wait for "this epoch or a later one" does not wait */
     SIM_LOCAL,      /* none: the library's own fabric instead */
+    SIM_PIECES,     /* none: but kernels reach no peer, posts carry pieces of the segment */
+    SIM_PIECES_NO_FENCE,
     SIM_MUTANTS
 } sim_mutant_t;
 

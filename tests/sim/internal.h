@@ -74,6 +74,8 @@ message_t *sim_send(sim_fabric_t *from, int to, message_kind_t kind, size_t byte
 
 /* ---- windows.c: what kernels store at peers ---- */
 
+/* Bytes for the peer's segment, cut into pieces, so that a row may arrive in parts. */
+void sim_send_range(sim_fabric_t *fabric, int to, size_t offset, const uint8_t *from, size_t bytes);
 /* What has been stored since the last look goes on its way. */
 void sim_flush(sim_fabric_t *fabric);
 /* The host's device with kernels that store into windows. */

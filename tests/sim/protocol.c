@@ -18,7 +18,7 @@
 
 TestSuite(sim, .init = clean_environment);
 
-enum { SEEDS = 3000, LOCAL_SEEDS = 1500, SAME_SEEDS = 40, MUTANT_SEEDS = 400 };
+enum { SEEDS = 3000, LOCAL_SEEDS = 1500, PIECES_SEEDS = 1000, SAME_SEEDS = 40, MUTANT_SEEDS = 400 };
 
 static uint64_t number_of(const char *name, uint64_t otherwise)
 {
@@ -47,6 +47,9 @@ static void play_all(sim_mutant_t mutant, uint64_t seeds)
 }
 
 Test(sim, seeds) { play_all(SIM_FAITHFUL, SEEDS); }
+
+/* Transports that stage their rows where kernels reach no peer. */
+Test(sim, seeds_over_pieces) { play_all(SIM_PIECES, PIECES_SEEDS); }
 
 /* The words, the exchange and the meeting of survivors of the fabric local, interleaved at every access. */
 Test(sim, seeds_over_local) { play_all(SIM_LOCAL, LOCAL_SEEDS); }
@@ -115,6 +118,7 @@ Test(sim, a_missing_signal_is_noticed_over_local) { must_be_noticed_over_local(L
 Test(sim, a_step_too_early_is_noticed_over_local) { must_be_noticed_over_local(LOCAL_EARLY); }
 
 Test(sim, a_missing_fence_is_noticed) { must_be_noticed(SIM_NO_FENCE, -1); }
+Test(sim, a_missing_fence_is_noticed_over_pieces) { must_be_noticed(SIM_PIECES_NO_FENCE, -1); }
 Test(sim, a_missing_signal_is_noticed) { must_be_noticed(SIM_NO_SIGNAL, -1); }
 Test(sim, a_late_reset_is_noticed) { must_be_noticed(SIM_LATE_RESET, -1); }
 Test(sim, a_counter_is_noticed) { must_be_noticed(SIM_COUNTER, -1); }

@@ -8,7 +8,7 @@
 #include "sim/internal.h"
 
 /* Cuts a range into pieces, so that a row may arrive in parts. */
-static void send_range(sim_fabric_t *fabric, int to, size_t offset, const uint8_t *from, size_t bytes)
+void sim_send_range(sim_fabric_t *fabric, int to, size_t offset, const uint8_t *from, size_t bytes)
 {
     while (bytes > 0) {
         size_t now = sim_dice(3) != 0 ? bytes : 1 + (size_t)sim_dice(bytes);
@@ -33,7 +33,7 @@ void sim_flush(sim_fabric_t *fabric)
             while (n < fabric->segment_bytes && window[n] != shadow[n])
                 n++;
             if (n > i)
-                send_range(fabric, p, i, window + i, n - i);
+                sim_send_range(fabric, p, i, window + i, n - i);
             i = n + 1;
         }
         memcpy(shadow, window, fabric->segment_bytes);
@@ -111,7 +111,7 @@ static epx_status_t run_into_windows(void *const *table, const store_t *store)
             while (n < bytes && zero[n] == one[n])
                 n++;
             if (n > i) {
-                send_range(fabric, p, i, zero + i, n - i);
+                sim_send_range(fabric, p, i, zero + i, n - i);
                 memcpy(fabric->window[p] + i, zero + i, n - i);
                 memcpy(fabric->shadow[p] + i, zero + i, n - i);
             }

@@ -42,7 +42,7 @@ static int is_behind(const message_t *later, const message_t *earlier)
         return 0;
     if (later->kind == DATA)
         return overlap(later, earlier);
-    if (sim_mutant == SIM_NO_FENCE && earlier->kind == DATA)
+    if ((sim_mutant == SIM_NO_FENCE || sim_mutant == SIM_PIECES_NO_FENCE) && earlier->kind == DATA)
         return 0;
     return 1;
 }
