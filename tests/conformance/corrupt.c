@@ -3,19 +3,22 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Between the start of a move, when rows have been stored at the receiver, and its finish, the test spoils a
- * row in the receiver's memory, which it knows as the group's allocator.
+ * row in the receiver's memory, which it knows as the group's allocator. Or the sender's kernel leaves a row
+ * out, wherever it stores: what an earlier pass has left there must not go for it.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/registry.h"
 #include "support/drive.h"
 #include "support/pieces.h"
 
 TestSuite(corrupt, .init = clean_environment);
 
-enum { RANKS = 2, AREAS = 64, VICTIM = 1 };
+enum { RANKS = 2, AREAS = 64, VICTIM = 1, WIDTH = 24, ROW_BYTES = 4 * WIDTH };
 
 /* What befalls a row of rank 0 on its way to the victim. */
 typedef enum how {
@@ -23,7 +26,55 @@ typedef enum how {
     POISONED,      /* the pattern stands where it should be */
     NEVER_WRITTEN, /* what stood there before the start stands there still: a row of an earlier pass, or the
                       pattern */
+    LEFT_OUT,      /* the sender's kernel does not store it */
 } how_t;
+
+/* A host device whose push leaves out one row of rank 0 for another rank, once, when it is asked to. */
+static struct {
+    atomic_int asked;
+    epx_kernels_t kernels;
+    epx_device_ops_t device;
+} leaky;
+
+/* Where the first row for another rank goes; NULL: there is none. */
+static void *first_row_away(const epx_k_push_t *args)
+{
+    for (int32_t i = 0; i < args->run_count; i++) {
+        const epx_run_t *run = &args->runs[i];
+        for (int32_t j = 0; j < run->rows && run->peer != args->rank; j++)
+            if (args->index == NULL || args->index[run->first + j] >= 0)
+                return (char *)args->dst[run->peer] + args->part[0].dst_offset +
+                       (run->row + j) * args->part[0].dst_stride;
+    }
+    return NULL;
+}
+
+static epx_status_t leaky_push(const epx_k_push_t *args, epx_stream_t stream)
+{
+    unsigned char before[ROW_BYTES];
+    void *row = NULL;
+    if (args->rank == 0 && args->part[0].bytes == ROW_BYTES && atomic_load(&leaky.asked))
+        row = first_row_away(args);
+    if (row != NULL)
+        memcpy(before, row, sizeof(before));
+    epx_status_t status = epx_device_of_host()->kernels->push(args, stream);
+    if (row != NULL) {
+        memcpy(row, before, sizeof(before));
+        atomic_store(&leaky.asked, 0);
+    }
+    return status;
+}
+
+static void leaky_device_begin(void)
+{
+    leaky.kernels = *epx_device_of_host()->kernels;
+    leaky.kernels.push = leaky_push;
+    leaky.device = *epx_device_of_host();
+    leaky.device.kernels = &leaky.kernels;
+    epx_device_stand_in("host", &leaky.device);
+}
+
+static void leaky_device_end(void) { epx_device_stand_in("host", epx_device_of_host()); }
 
 /* An allocator that can be searched. */
 typedef struct area {
@@ -128,18 +179,22 @@ static void stage_rank(rank_t *self)
     pass_free(&good);
     /* A ring passes blocks on a wave ahead: what is spoilt in one wave may be looked at in the next. */
     int on = 1, caught = 0;
+    if (self->rank == VICTIM)
+        atomic_store(&leaky.asked, stage->how == LEFT_OUT);
     for (int w = 0; w < epx_plan_waves(plan); w++) {
         epx_batch_t batch = EPX_BATCH_INIT;
         world_meet(self); /* nobody stores anything now */
-        if (self->rank == VICTIM)
+        if (self->rank == VICTIM && stage->how != LEFT_OUT)
             remember(stage);
         world_meet(self);
         epx_status_t status =
             on ? epx_dispatch_start(plan, w, p->dout[self->rank], &batch, rank_stream()) : EPX_OK;
         drained();
         world_meet(self);
-        if (self->rank == VICTIM)
+        if (self->rank == VICTIM && stage->how != LEFT_OUT)
             spoil(stage, p->dout[0]);
+        else if (self->rank == VICTIM)
+            stage->found = !atomic_load(&leaky.asked);
         world_meet(self);
         if (on && status == EPX_OK)
             status = epx_dispatch_finish(plan, w, &batch, rank_stream());
@@ -163,9 +218,9 @@ static void stage_rank(rank_t *self)
 
 static void run_stage(const arm_t *arm, epx_check_t check, how_t how)
 {
-    if (!rows_land_at_start())
+    if (!rows_land_at_start() && how != LEFT_OUT)
         cr_skip_test("a row that is fetched in the receiver's finish lies nowhere between the two");
-    stage_t stage = {.problem = problem_new(arm, RANKS, 4, 2, 24, 8), .how = how};
+    stage_t stage = {.problem = problem_new(arm, RANKS, 4, 2, WIDTH, 8), .how = how};
     stage.problem->check = check;
     stage.problem->timeout_ms = 3000;
     stage.problem->cf = stage.problem->cs = 4;
@@ -173,7 +228,7 @@ static void run_stage(const arm_t *arm, epx_check_t check, how_t how)
     stage.oracle = oracle_of(stage.problem);
     world_may_warn();
     static const char *const names[] = {"a row that came changed", "a poisoned row",
-                                        "a row that did not come"};
+                                        "a row that did not come", "a row that a kernel left out"};
     world_note("%s, %s", arm->name, names[how]);
     world_run(RANKS, stage_rank, &stage);
     for (int i = 0; i < stage.count; i++)
@@ -197,4 +252,15 @@ ParameterizedTestParameters(corrupt, full_finds_a_row_that_came_changed) { retur
 ParameterizedTest(int *arm, corrupt, full_finds_a_row_that_came_changed)
 {
     run_stage(&arms[*arm], EPX_CHECK_FULL, CHANGED);
+}
+
+ParameterizedTestParameters(corrupt, canary_finds_a_row_that_a_kernel_left_out) { return every_arm(); }
+
+ParameterizedTest(int *arm, corrupt, canary_finds_a_row_that_a_kernel_left_out)
+{
+    only_on_host("it stands in for the host device");
+    leaky_device_begin();
+    run_stage(&arms[*arm], EPX_CHECK_CANARY, LEFT_OUT);
+    run_stage(&arms[*arm], EPX_CHECK_FULL, LEFT_OUT);
+    leaky_device_end();
 }
