@@ -200,7 +200,8 @@ static epx_status_t pieces_open(const epx_fabric_config_t *config, epx_fabric_t 
     }
     if (bootstrap->allgather(bootstrap->context, &fabric, fabric->peer, sizeof(fabric)) != 0)
         return EPX_ERR_FABRIC;
-    fabric->hub = fabric->peer[0]->hub;
+    if (bootstrap->rank != 0)
+        fabric->hub = fabric->peer[0]->hub;
     *fabric_p = &fabric->base;
     return EPX_OK;
 }
