@@ -116,6 +116,7 @@ VENV := $(BUILD)/venv
 TORCH_PYTHON ?= /usr/bin/python3
 PYTHON_TESTS = EPX_LIBRARY='$(abspath $(BUILD))/lib/libepx.so' PYTHONPATH=bindings/python PYTHONDONTWRITEBYTECODE=1
 PYTEST := -m pytest -q -p no:cacheprovider
+TORCH_TESTS := $(addprefix bindings/python/tests/,test_torch.py test_buffer.py test_example.py)
 check-python: ## build and test the Python package (fetches JAX by pip)
 	$(Q)tools/setup.sh python $(VENV)
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) PYTHON=$(abspath $(VENV))/bin/python all
@@ -123,5 +124,5 @@ check-python: ## build and test the Python package (fetches JAX by pip)
 		--cache-dir $(abspath $(BUILD))/mypy -p epx
 	$(Q)$(PYTHON_TESTS) $(VENV)/bin/python $(PYTEST) bindings/python/tests
 	$(Q)if $(TORCH_PYTHON) -c 'import torch, pytest' 2> /dev/null; \
-		then $(PYTHON_TESTS) $(TORCH_PYTHON) $(PYTEST) bindings/python/tests/test_torch.py bindings/python/tests/test_buffer.py; \
+		then $(PYTHON_TESTS) $(TORCH_PYTHON) $(PYTEST) $(TORCH_TESTS); \
 		else echo 'skipped: epx.torch: $(TORCH_PYTHON) has no PyTorch and pytest; TORCH_PYTHON names another'; fi

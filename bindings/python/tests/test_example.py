@@ -1,4 +1,4 @@
-# examples/jax_moe.py as a user runs it. SPDX-License-Identifier: Apache-2.0
+# The examples as a user runs them. SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
@@ -10,22 +10,27 @@ from typing import Any, Dict, List
 
 import pytest
 
-pytest.importorskip("jax")
-
 TREE = Path(__file__).resolve().parents[3]
 SMALL = "--steps 3 --layers 1 --width 32 --hidden 32 --sequence 32 --batch 2".split()
 
 
-def train(**variables: str) -> List[Dict[str, Any]]:
+@pytest.fixture(params=["jax", "torch"])
+def framework(request: pytest.FixtureRequest) -> str:
+    pytest.importorskip(request.param)
+    return str(request.param)
+
+
+def train(framework: str, **variables: str) -> List[Dict[str, Any]]:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", **variables}
-    command = [sys.executable, str(TREE / "examples" / "jax_moe.py"), *SMALL]
+    command = [sys.executable, str(TREE / "examples" / f"{framework}_moe.py"), *SMALL]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
-def test_losses_are_those_of_every_transport_without_drops() -> None:
-    runs = {t: train(EPX_TRANSPORT=t, EPX_CAPACITY_FACTOR="dropless") for t in ("pooled_wave", "ragged", "ring")}
+def test_losses_are_those_of_every_transport_without_drops(framework: str) -> None:
+    transports = ("pooled_wave", "ragged", "ring")
+    runs = {t: train(framework, EPX_TRANSPORT=t, EPX_CAPACITY_FACTOR="dropless") for t in transports}
     for transport, lines in runs.items():
         assert [line["step"] for line in lines] == [1, 2, 3]
         assert all(line["transport"] == transport and line["drop_fraction"] == 0 for line in lines)
@@ -37,6 +42,6 @@ def test_losses_are_those_of_every_transport_without_drops() -> None:
     assert len(set(moved.values())) == 3  # each moves its own bytes
 
 
-def test_a_small_capacity_drops_and_says_so() -> None:
-    line = train(EPX_TRANSPORT="ragged", EPX_CAPACITY_FACTOR="0.5")[0]
+def test_a_small_capacity_drops_and_says_so(framework: str) -> None:
+    line = train(framework, EPX_TRANSPORT="ragged", EPX_CAPACITY_FACTOR="0.5")[0]
     assert 0 < line["sender_drop_fraction"] == line["drop_fraction"] < 1
