@@ -29,6 +29,9 @@ libopenblas-dev   header  cblas.h                demo check ci
 libcriterion-dev  header  criterion/criterion.h  check ci
 libhwloc-dev      header  hwloc.h                check ci
 libibverbs-dev    header  infiniband/verbs.h     check ci
+libucx-dev        header  ucp/api/ucp.h          check ci
+libpmix-dev       pkg     pmix                   check ci
+openmpi-bin       program mpirun                 check ci
 pkg-config        program pkg-config             check ci
 clang-format      program clang-format           lint ci
 python3           program python3                lint ci
@@ -43,6 +46,7 @@ END
 there() {
     case $1 in
     program) command -v "$2" > /dev/null ;;
+    pkg) pkg-config --exists "$2" 2> /dev/null ;;
     module) /usr/bin/python3 -c "import importlib.util as u, sys; sys.exit(u.find_spec('$2') is None)" 2> /dev/null ;;
     header) printf '#include <%s>\n' "$2" | "${CC:-cc}" -E -x c - > /dev/null 2>&1 ;;
     esac
