@@ -239,8 +239,10 @@ static void list_scenarios(int json)
 static void remove_records(const request_t *request)
 {
     char command[128];
-    if (request->keep)
+    if (request->keep) {
+        epx_tool_note("records and reports are in /dev/shm/epx-repro-%d", (int)getpid());
         return;
+    }
     snprintf(command, sizeof(command), "rm -rf /dev/shm/epx-repro-%d", (int)getpid());
     if (system(command) != 0)
         epx_tool_note("the records in /dev/shm/epx-repro-%d are still there", (int)getpid());
