@@ -123,6 +123,7 @@ typedef struct epx_wait {
      * kills. tag: of the caller, handed back by `late`. */
     const int32_t *gate;
     epx_k_verdict_t verdict;
+    epx_word_beside_t beside;
     uint64_t tag;
     const epx_patience_t *patience; /* or NULL */
 } epx_wait_t;

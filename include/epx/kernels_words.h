@@ -124,6 +124,17 @@ typedef struct epx_k_word_post {
     epx_lane_begin_of_t begin;
 } epx_k_word_post_t;
 
+/* What a wait that ends well does beside. tell: copies bytes (a multiple of 8, to: memory that host and
+ * device see). words: ends the pass of the plan, as EPX_LANE_END; NULL: it does not. */
+typedef struct epx_word_beside {
+    const void *tell_from;
+    void *tell_to;
+    int64_t tell_bytes;
+    epx_lane_words_t *words;
+    const epx_plan_head_t *head;
+    uint64_t acknowledged[EPX_LANE_CREDITS];
+} epx_word_beside_t;
+
 #define EPX_WORD_WATCHES 2
 
 /* Waits for the word of one rank or of all (-1); then what is behind it in the stream sees what they did. */
@@ -141,6 +152,7 @@ typedef struct epx_k_word_wait {
         epx_epoch_t epoch;
     } watch[EPX_WORD_WATCHES];
     epx_k_verdict_t verdict; /* head NULL: there is no plan */
+    epx_word_beside_t beside;
     int64_t timeout_ns;
     uint64_t tag; /* for halt */
 } epx_k_word_wait_t;

@@ -81,6 +81,7 @@ typedef struct epx_lane {
     uint64_t epoch;          /* last used; upper 16 bits: generation */
     uint64_t base;           /* of the pass's epochs */
     uint64_t passes;         /* that have ended well */
+    int32_t ended;           /* 1: the pass's last wait ends it on the device */
     int32_t begins;          /* 1: a pass has begun, and no call of it has told the device's words yet */
     epx_lane_words_t *words; /* device, where epochs are resident (EPX_FABRIC_CAPTURABLE); else NULL */
     uint64_t acknowledged[EPX_LANE_CREDITS]; /* of this pass, less base: for words->credit */

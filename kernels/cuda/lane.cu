@@ -28,11 +28,8 @@ __global__ void __launch_bounds__(THREADS) move_lane(const __grid_constant__ epx
         args.head->number = ++words->routes;
     } else if (args.step == EPX_LANE_BEGIN) {
         words->base = lane_base(words, args.head, args.generation);
-    } else if (args.head->valid == 1) {
-        words->passes++;
-        for (int i = 0; i < EPX_LANE_CREDITS; i++)
-            if (args.acknowledged[i] != 0)
-                words->credit[i] = words->base + args.acknowledged[i];
+    } else {
+        end_pass(words, args.head, args.acknowledged);
     }
 }
 

@@ -20,6 +20,18 @@ __device__ inline uint64_t lane_base(const epx_lane_words_t *words, const epx_pl
            low_bits(number, EPX_EPOCH_ROUTE_BITS) << EPX_EPOCH_CALL_BITS;
 }
 
+/* One thread: what EPX_LANE_END does. */
+__device__ inline void end_pass(epx_lane_words_t *words, const epx_plan_head_t *head,
+                                const uint64_t *acknowledged)
+{
+    if (*(const volatile int32_t *)&head->valid != 1)
+        return;
+    words->passes++;
+    for (int i = 0; i < EPX_LANE_CREDITS; i++)
+        if (acknowledged[i] != 0)
+            words->credit[i] = words->base + acknowledged[i];
+}
+
 } // namespace epx
 
 #endif

@@ -248,6 +248,16 @@ __device__ inline int look_for_failures(const epx_k_word_wait_t &args)
     return failed;
 }
 
+/* Words that the host may look at one by one. */
+__device__ inline void do_beside(const epx_word_beside_t &beside)
+{
+    const unsigned long long *from = (const unsigned long long *)beside.tell_from;
+    for (int64_t i = threadIdx.x; i < beside.tell_bytes / 8; i += blockDim.x)
+        ((volatile unsigned long long *)beside.tell_to)[i] = __ldcg(from + i);
+    if (threadIdx.x == 0 && beside.words != nullptr)
+        end_pass(beside.words, beside.head, beside.acknowledged);
+}
+
 __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant__ epx_k_word_wait_t args)
 {
     const epx_words_t &words = args.words;
@@ -271,7 +281,7 @@ __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant
             continue;
         /* Data that has arrived wins: the failure may be of a later route, the abort of a later pass. */
         if (!is_pending(what))
-            return;
+            break;
         if (why & WHY_FAILURE) {
             int32_t culprit = threadIdx.x == 0 ? find_failure(args) : -1;
             if (threadIdx.x == 0 && culprit >= 0 && args.verdict.head != nullptr)
@@ -281,6 +291,7 @@ __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant
         give_up(words, what, why, args.tag, 0);
         return;
     }
+    do_beside(args.beside);
 }
 
 /* ---- posting ---- */

@@ -14,6 +14,16 @@ uint64_t epx_host_lane_base(const epx_lane_begin_of_t *of)
            low(of->head->number, EPX_EPOCH_ROUTE_BITS) << EPX_EPOCH_CALL_BITS;
 }
 
+void epx_host_lane_end(epx_lane_words_t *words, const epx_plan_head_t *head, const uint64_t *acknowledged)
+{
+    if (head->valid != 1)
+        return;
+    words->passes++;
+    for (int i = 0; i < EPX_LANE_CREDITS; i++)
+        if (acknowledged[i] != 0)
+            words->credit[i] = words->base + acknowledged[i];
+}
+
 epx_status_t epx_host_lane(const epx_k_lane_t *args, epx_stream_t stream)
 {
     epx_lane_words_t *words = args->words;
@@ -24,11 +34,8 @@ epx_status_t epx_host_lane(const epx_k_lane_t *args, epx_stream_t stream)
     } else if (args->step == EPX_LANE_BEGIN) {
         epx_lane_begin_of_t of = {.words = words, .head = args->head, .generation = args->generation};
         words->base = epx_host_lane_base(&of);
-    } else if (args->head->valid == 1) {
-        words->passes++;
-        for (int i = 0; i < EPX_LANE_CREDITS; i++)
-            if (args->acknowledged[i] != 0)
-                words->credit[i] = words->base + args->acknowledged[i];
+    } else {
+        epx_host_lane_end(words, args->head, args->acknowledged);
     }
     return EPX_OK;
 }

@@ -168,6 +168,17 @@ static int32_t find_failure(const epx_k_word_wait_t *args)
     return -1;
 }
 
+/* Words that the host may look at one by one. */
+static void do_beside(const epx_word_beside_t *beside)
+{
+    const uint64_t *from = beside->tell_from;
+    uint64_t *to = beside->tell_to;
+    for (int64_t i = 0; i < beside->tell_bytes / (int64_t)sizeof(*to); i++)
+        store(&to[i], from[i]);
+    if (beside->words != NULL)
+        epx_host_lane_end(beside->words, beside->head, beside->acknowledged);
+}
+
 epx_status_t epx_host_word_wait(const epx_k_word_wait_t *args, epx_stream_t stream)
 {
     const epx_words_t *words = &args->words;
@@ -185,13 +196,16 @@ epx_status_t epx_host_word_wait(const epx_k_word_wait_t *args, epx_stream_t stre
         int32_t failed = find_failure(args);
         if (failed >= 0) {
             /* Data that has arrived wins. */
-            if (find_pending(words, &what, &seen) >= 0 && args->verdict.head != NULL)
+            if (find_pending(words, &what, &seen) < 0)
+                break;
+            if (args->verdict.head != NULL)
                 epx_verdict_dead(&args->verdict, EPX_ERR_PEER, failed, NULL);
             return EPX_OK;
         }
         if (gives_up(words, &what, pending, deadline, (epx_word_halt_t){.tag = args->tag}))
             return EPX_OK;
     }
+    do_beside(&args->beside);
     return EPX_OK;
 }
 

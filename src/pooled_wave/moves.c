@@ -69,6 +69,8 @@ epx_status_t epx_pooled_wait(const epx_pooled_wave_t *w, int watch)
                             .epoch = w->epoch,
                             .peer = EPX_ALL_PEERS,
                             .mode = EPX_WAIT_EQUAL,
+                            .last = w->wave == plan->waves - 1 &&
+                                    (w->move == EPX_MOVE_COMBINE || w->move == EPX_MOVE_DISPATCH_BACKWARD),
                             .watch = watch && (!plan->head.confirmed || plan->lane->words != NULL)};
     epx_status_t status = epx_move_wait(transport, plan, &wait, w->stream);
     if (status != EPX_OK || !wait.watch)

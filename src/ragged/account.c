@@ -84,20 +84,26 @@ epx_status_t epx_ragged_count_sent(const epx_ragged_call_t *call)
     return fetch_waves(call);
 }
 
-epx_status_t epx_ragged_count_arrived(const epx_ragged_call_t *call)
+int epx_ragged_want_heads(const epx_ragged_call_t *call, epx_move_wait_t *wait)
 {
     epx_ragged_state_t *state = epx_ragged_state(call->ragged, call->plan);
     int64_t *heads =
         epx_ragged_told(call->ragged, call->plan).heads + (int64_t)call->wave * call->shape->ranks;
     size_t bytes = (size_t)call->shape->ranks * sizeof(*heads);
     int brings_rows = call->move == EPX_MOVE_DISPATCH || call->move == EPX_MOVE_COMBINE_BACKWARD;
-    state->arrived[(int32_t)call->move * call->ragged->areas.chunks + call->wave]++;
     if (!call->ragged->areas.rank_wire || !brings_rows || state->heads[call->wave])
-        return EPX_OK;
-    state->heads[call->wave] = 1;
+        return 0;
     memset(heads, 0xff, bytes);
-    return call->ragged->base.env.device->copy(heads, epx_ragged_slot_at(call, call->slot->head), bytes,
-                                               call->stream);
+    wait->tell_from = epx_ragged_slot_at(call, call->slot->head);
+    wait->tell_to = heads;
+    wait->tell_bytes = bytes;
+    return 1;
+}
+
+void epx_ragged_count_arrived(const epx_ragged_call_t *call)
+{
+    epx_ragged_state_t *state = epx_ragged_state(call->ragged, call->plan);
+    state->arrived[(int32_t)call->move * call->ragged->areas.chunks + call->wave]++;
 }
 
 /* ---- reckoning -------------------------------------------------------------------------------------------------- */

@@ -70,7 +70,7 @@ epx_status_t epx_ragged_combine_backward_finish(epx_transport_t *transport, epx_
     if (status == EPX_OK)
         status = epx_ragged_check_caller(&call, y, "y");
     if (status == EPX_OK)
-        status = epx_ragged_count_arrived(&call);
+        epx_ragged_count_arrived(&call);
     if (status != EPX_OK)
         return status;
 
@@ -135,7 +135,7 @@ epx_status_t epx_ragged_dispatch_backward_finish(epx_transport_t *transport, epx
     if (status == EPX_OK)
         status = epx_ragged_check_home(&call);
     if (status == EPX_OK)
-        status = epx_ragged_count_arrived(&call);
+        epx_ragged_count_arrived(&call);
     if (status == EPX_OK)
         status = epx_ragged_add_home(&call, dx);
     if (status == EPX_OK && dweight != NULL)

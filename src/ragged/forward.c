@@ -123,7 +123,7 @@ epx_status_t epx_ragged_dispatch_finish(epx_transport_t *transport, epx_plan_bas
     if (status == EPX_OK)
         status = epx_ragged_check_arrived(&call);
     if (status == EPX_OK)
-        status = epx_ragged_count_arrived(&call);
+        epx_ragged_count_arrived(&call);
     if (status != EPX_OK)
         return status;
 
@@ -187,7 +187,7 @@ epx_status_t epx_ragged_combine_finish(epx_transport_t *transport, epx_plan_base
     if (status == EPX_OK)
         status = epx_ragged_check_home(&call);
     if (status == EPX_OK)
-        status = epx_ragged_count_arrived(&call);
+        epx_ragged_count_arrived(&call);
     if (status == EPX_OK)
         status = epx_ragged_add_home(&call, out);
     return status == EPX_OK ? epx_ragged_fill_returns(&call) : status;

@@ -215,7 +215,9 @@ epx_ragged_told_t epx_ragged_told(const epx_ragged_t *ragged, const epx_plan_bas
 void epx_ragged_forget(const epx_ragged_t *ragged, epx_plan_base_t *plan);
 /* A call has sent its rows, or has received them. */
 epx_status_t epx_ragged_count_sent(const epx_ragged_call_t *call);
-epx_status_t epx_ragged_count_arrived(const epx_ragged_call_t *call);
+void epx_ragged_count_arrived(const epx_ragged_call_t *call);
+/* Lets a wait tell how many wire rows came, if that is still to be told: 1 where it does. */
+int epx_ragged_want_heads(const epx_ragged_call_t *call, epx_move_wait_t *wait);
 void epx_ragged_account(epx_transport_t *transport, epx_plan_base_t *plan);
 
 /* ---- send.c: x or dout to the experts; y or dx home ---- */

@@ -258,6 +258,11 @@ epx_status_t epx_ragged_post(const epx_ragged_call_t *call)
                          pieces, call->stream);
 }
 
+static int goes_home(const epx_ragged_call_t *call)
+{
+    return call->move == EPX_MOVE_COMBINE || call->move == EPX_MOVE_DISPATCH_BACKWARD;
+}
+
 epx_status_t epx_ragged_wait(const epx_ragged_call_t *call)
 {
     epx_move_wait_t wait = {.move = call->move,
@@ -266,8 +271,13 @@ epx_status_t epx_ragged_wait(const epx_ragged_call_t *call)
                             .channel = channel_of(call),
                             .epoch = *epoch_of(call),
                             .peer = EPX_ALL_PEERS,
-                            .mode = EPX_WAIT_EQUAL};
-    return epx_move_wait(&call->ragged->base, call->plan, &wait, call->stream);
+                            .mode = EPX_WAIT_EQUAL,
+                            .last = call->wave == call->ragged->areas.chunks - 1 && goes_home(call)};
+    int tells = epx_ragged_want_heads(call, &wait);
+    epx_status_t status = epx_move_wait(&call->ragged->base, call->plan, &wait, call->stream);
+    if (status == EPX_OK && tells)
+        epx_ragged_state(call->ragged, call->plan)->heads[call->wave] = 1;
+    return status;
 }
 
 void *epx_ragged_plan_at(const epx_ragged_call_t *call, int64_t area)

@@ -97,6 +97,7 @@ void epx_lane_begins(epx_lane_t *lane)
 {
     memset(lane->acknowledged, 0, sizeof(lane->acknowledged));
     lane->begins = lane->words != NULL;
+    lane->ended = 0;
 }
 
 /* A wait that is the first of its pass cannot begin it as a post does: a kernel of its own does. */
@@ -124,7 +125,9 @@ epx_status_t epx_lane_end(epx_transport_t *transport, const epx_plan_base_t *pla
 {
     epx_k_lane_t args = {.step = EPX_LANE_END, .words = plan->lane->words, .head = epx_plan_head(plan)};
     epx_status_t status = begin_before(transport, plan, stream); /* a rank alone may have posted nothing */
-    if (status != EPX_OK || args.words == NULL)
+    int32_t ended = plan->lane->ended;
+    plan->lane->ended = 0;
+    if (status != EPX_OK || args.words == NULL || ended)
         return status;
     memcpy(args.acknowledged, plan->lane->acknowledged, sizeof(args.acknowledged));
     return transport->env.kernels->lane(&args, stream);
@@ -395,6 +398,14 @@ static epx_wait_t resident_request(const epx_plan_base_t *plan, const epx_move_w
                                    epx_wait_t request)
 {
     request.gate = epx_resident_gate(plan);
+    request.beside = (epx_word_beside_t){
+        .tell_from = wait->tell_from, .tell_to = wait->tell_to, .tell_bytes = (int64_t)wait->tell_bytes};
+    if (wait->last) {
+        request.beside.words = plan->lane->words;
+        request.beside.head = epx_plan_head(plan);
+        memcpy(request.beside.acknowledged, plan->lane->acknowledged, sizeof(plan->lane->acknowledged));
+        plan->lane->ended = 1;
+    }
     if (wait->credit > 0)
         request.epoch = (epx_epoch_t){.base = &plan->lane->words->credit[wait->credit - 1]};
     if (wait->watch)
@@ -445,6 +456,8 @@ epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, co
     status = fabric->ops->wait(fabric, &request, result, stream);
     epx_recorder_wait_end(recorder, wait->channel, status == EPX_OK);
     account_wait(plan, result);
+    if (status == EPX_OK && wait->tell_bytes > 0 && plan->lane->words == NULL)
+        status = transport->env.device->copy(wait->tell_to, wait->tell_from, wait->tell_bytes, stream);
     if (status == EPX_OK)
         return EPX_OK;
     if (status == EPX_ERR_PEER && result->failure != 0) {

@@ -164,7 +164,13 @@ typedef struct epx_move_wait {
     uint64_t epoch;
     int32_t peer; /* or EPX_ALL_PEERS */
     epx_wait_mode_t mode;
-    int32_t watch;  /* 1: failure words of the plan's route end the wait */
+    int32_t watch; /* 1: failure words of the plan's route end the wait */
+    int32_t last;  /* 1: no word of the pass is posted or waited for behind this one */
+    /* Copied when the wait has ended well (not waited for): bytes, a multiple of 8, from the device to memory
+     * that host and device see. */
+    const void *tell_from;
+    void *tell_to;
+    size_t tell_bytes;
     int32_t credit; /* i + 1: an earlier pass's epoch, which lane->acknowledged[i] has set; where epochs are
                        resident it is words->credit[i] */
 } epx_move_wait_t;

@@ -569,6 +569,9 @@ static epx_status_t word_post(const struct epx_k_word_post *args, epx_stream_t s
 static void run_word_wait(void *payload)
 {
     epx_k_word_wait_t *a = payload;
+    a->beside.tell_from = at(a->beside.tell_from);
+    a->beside.words = at(a->beside.words);
+    a->beside.head = at(a->beside.head);
     a->epoch.base = at(a->epoch.base);
     a->gate = at(a->gate);
     for (int32_t w = 0; w < a->watches; w++)

@@ -44,6 +44,7 @@ epx_status_t epx_nccl_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_
                               .gate = wait->gate,
                               .watches = wait->watches,
                               .verdict = wait->verdict,
+                              .beside = wait->beside,
                               .timeout_ns = wait->timeout_ms * 1000000,
                               .tag = wait->tag};
     for (int32_t i = 0; i < wait->watches; i++) {
