@@ -16,7 +16,8 @@ namespace
 {
 
 constexpr size_t BYTES = size_t(256) << 20;
-constexpr int REPEATS = 10, THREADS = 512;
+constexpr int REPEATS = 10, THREADS = 512, IN_FLIGHT = 8;
+static_assert(BYTES / sizeof(uint4) % (THREADS * IN_FLIGHT) == 0, "whole turns");
 
 void must(cudaError_t error, const char *what)
 {
@@ -26,11 +27,19 @@ void must(cudaError_t error, const char *what)
     std::exit(1);
 }
 
+/* Eight words in flight for each thread, so that few blocks fill the link too. */
 __global__ void __launch_bounds__(THREADS) store(uint4 *to, const uint4 *from, size_t words)
 {
-    size_t step = size_t(gridDim.x) * THREADS;
-    for (size_t i = blockIdx.x * size_t(THREADS) + threadIdx.x; i < words; i += step)
-        to[i] = __ldcs(from + i);
+    size_t step = size_t(gridDim.x) * THREADS * IN_FLIGHT;
+    for (size_t i = (blockIdx.x * size_t(THREADS)) * IN_FLIGHT + threadIdx.x; i < words; i += step) {
+        uint4 word[IN_FLIGHT];
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++)
+            word[k] = __ldcs(from + i + k * THREADS);
+#pragma unroll
+        for (int k = 0; k < IN_FLIGHT; k++)
+            to[i + k * THREADS] = word[k];
+    }
 }
 
 struct gpu {
