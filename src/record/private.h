@@ -17,6 +17,7 @@ typedef struct epx_recorder_ending {
 
 struct epx_recorder {
     uint8_t *base;
+    const uint8_t *seen; /* the same pages once more, read-only: what the watchdog's thread looks at */
     epx_record_head_t *head;
     epx_record_group_row_t *groups;
     epx_record_operation_t *ops;

@@ -149,10 +149,16 @@ static epx_status_t make_file(epx_recorder_h r, const epx_recorder_set_up_t *s, 
     if (error == 0) {
         r->base = mmap(NULL, (size_t)r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         error = r->base == MAP_FAILED ? errno : 0;
+        r->seen = mmap(NULL, (size_t)r->bytes, PROT_READ, MAP_SHARED, file, 0);
+        if (r->seen == MAP_FAILED) {
+            error = error != 0 ? error : errno;
+            r->seen = NULL;
+        }
     }
     close(file);
     if (error != 0) {
-        r->base = NULL;
+        if (r->base == MAP_FAILED)
+            r->base = NULL;
         unlink(before);
         return no_file(r->path, r->bytes, "filled", error);
     }
@@ -184,6 +190,8 @@ static void free_recorder(epx_recorder_h r)
 {
     if (r->base != NULL)
         munmap(r->base, (size_t)r->bytes);
+    if (r->seen != NULL)
+        munmap((void *)(uintptr_t)r->seen, (size_t)r->bytes);
     pthread_mutex_destroy(&r->lock);
     free(r->last);
     free(r->counted);
@@ -495,7 +503,7 @@ void epx_record_verdict_clear(epx_recorder_h r)
     if (r == NULL)
         return;
     pthread_mutex_lock(&r->lock);
-    r->cleared_ns = epx_clock_ns();
+    epx_put_time(&r->cleared_ns, epx_clock_ns());
     r->verdict = (epx_verdict_t)EPX_VERDICT_INIT;
     pthread_mutex_unlock(&r->lock);
 }

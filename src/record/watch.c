@@ -57,20 +57,29 @@ static struct {
 
 /* ---- suspicion -------------------------------------------------------------------------------------------------- */
 
+/* What a rank's own thread writes, through the watchdog's mapping. */
+static const epx_record_head_t *seen(epx_recorder_h r)
+{
+    return (const epx_record_head_t *)(const void *)r->seen;
+}
+
 /* The oldest wait, or call that has not begun, of a rank; 0: none. */
 static int64_t oldest_wait(epx_recorder_h r)
 {
-    const epx_record_head_t *head = r->head;
+    const epx_record_head_t *head = seen(r);
     int64_t oldest = 0;
     for (uint32_t i = 0; i < head->slots_max; i++) {
         const epx_record_progress_t *progress =
-            (const epx_record_progress_t *)(const void *)(r->progress + (uint64_t)i * head->progress_bytes);
+            (const epx_record_progress_t *)(const void *)(r->seen + head->progress_at +
+                                                          (uint64_t)i * head->progress_bytes);
         int64_t begun = epx_get_time(&progress->wait_begun_ns);
         if (begun != 0 && (oldest == 0 || begun < oldest))
             oldest = begun;
     }
     uint64_t last = epx_get64(&head->operations);
-    const epx_record_operation_t *row = &r->ops[last & (head->ops_max - 1)];
+    const epx_record_operation_t *rows =
+        (const epx_record_operation_t *)(const void *)(r->seen + head->ops_at);
+    const epx_record_operation_t *row = &rows[last & (head->ops_max - 1)];
     if (last != 0 && epx_get32(&row->state) == EPX_RECORD_ENQUEUED) {
         int64_t enqueued = epx_get_time(&row->enqueued_ns);
         if (oldest == 0 || enqueued < oldest)
@@ -95,7 +104,7 @@ static job_state_t *state_of(epx_recorder_h r)
     *free_state = (job_state_t){.view = epx_view_open(r->folder, r->head->job, r->head->ranks)};
     if (free_state->view == NULL)
         return NULL;
-    free_state->view->after_ns = r->cleared_ns;
+    free_state->view->after_ns = epx_get_time(&r->cleared_ns);
     snprintf(free_state->folder, sizeof(free_state->folder), "%s", r->folder);
     return free_state;
 }
@@ -217,7 +226,7 @@ static int64_t tick_ms(void)
 {
     int64_t tick = TICK_MS;
     for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
-        int64_t fine = r->head->hang_ms / 40;
+        int64_t fine = epx_get_time(&seen(r)->hang_ms) / 40;
         tick = fine < tick ? fine : tick;
     }
     return tick < 5 ? 5 : tick;
@@ -227,10 +236,10 @@ static int64_t tick_ms(void)
  * process that is gone. */
 static int is_suspicious(epx_recorder_h r, int64_t now, int64_t tick)
 {
-    int64_t oldest = oldest_wait(r), failed = epx_get_time(&r->head->failed_ns);
-    if (failed != 0 && now - failed < (int64_t)LOSS_MS * 1000000 && failed >= r->cleared_ns)
+    int64_t oldest = oldest_wait(r), failed = epx_get_time(&seen(r)->failed_ns);
+    if (failed != 0 && now - failed < (int64_t)LOSS_MS * 1000000 && failed >= epx_get_time(&r->cleared_ns))
         return 1;
-    int64_t half = r->head->hang_ms * 1000000 / 2 - tick * 1000000;
+    int64_t half = epx_get_time(&seen(r)->hang_ms) * 1000000 / 2 - tick * 1000000;
     int64_t after = half < (int64_t)CLOSE_MS * 1000000 ? half : (int64_t)CLOSE_MS * 1000000;
     return oldest != 0 && now - oldest >= after;
 }
@@ -243,7 +252,7 @@ static int is_done_with(const job_state_t *state)
         if (!same_job(r, state))
             continue;
         pthread_mutex_lock(&r->lock);
-        int cleared = r->cleared_ns + SLACK_NS >= state->verdict_ns;
+        int cleared = epx_get_time(&r->cleared_ns) + SLACK_NS >= state->verdict_ns;
         pthread_mutex_unlock(&r->lock);
         if (!cleared)
             return 0;
@@ -278,7 +287,8 @@ static void adopt(int64_t now)
         if (r->folder[0] == '\0' || !epx_act_told(r->folder, r->head->job, &told))
             continue;
         pthread_mutex_lock(&r->lock);
-        int is_old = told.found_ns <= r->cleared_ns + SLACK_NS || r->verdict.kind != EPX_VERDICT_NONE;
+        int is_old =
+            told.found_ns <= epx_get_time(&r->cleared_ns) + SLACK_NS || r->verdict.kind != EPX_VERDICT_NONE;
         pthread_mutex_unlock(&r->lock);
         if (is_old)
             continue;
@@ -298,7 +308,7 @@ static void one_round(int64_t now, int64_t tick)
     for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
         epx_put64(&r->head->watched, r->head->watched + 1);
         epx_put_time(&r->head->watched_ns, now);
-        uint32_t errors = epx_get32(&r->head->errors);
+        uint32_t errors = epx_get32(&seen(r)->errors);
         int has_error = errors != r->errors_seen && (errors & 1) == 0;
         r->errors_seen = errors;
         if (!has_error && !is_suspicious(r, now, tick))
@@ -379,7 +389,7 @@ void epx_watch_remove(epx_recorder_h r)
     pthread_mutex_lock(&watch.mutex);
     /* What has just happened is looked at before the evidence goes. */
     int64_t now = epx_clock_ns(), tick = tick_ms();
-    if (epx_get32(&r->head->errors) != r->errors_seen || is_suspicious(r, now, tick))
+    if (epx_get32(&seen(r)->errors) != r->errors_seen || is_suspicious(r, now, tick))
         one_round(now, tick);
     epx_recorder_h *at = &watch.first;
     while (*at != NULL && *at != r)
