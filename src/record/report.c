@@ -256,7 +256,8 @@ void epx_report_text(const epx_job_view_t *view, const epx_verdict_t *v, char *t
     page_t page = {.text = text, .bytes = bytes, .lines = 1};
     char title[128];
     epx_verdict_title(v, title, sizeof(title));
-    put(&page, "epx: job %.63s is stuck: %s\n", view->job, title);
+    put(&page, "epx: job %.63s %s: %s\n", view->job,
+        v->kind == EPX_VERDICT_CORRUPT ? "must stop" : "is stuck", title);
     who(view, v, &page);
     line(&page, "evidence", "%.500s", v->text);
     operation(view, v, &page);
