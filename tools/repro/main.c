@@ -75,7 +75,7 @@ typedef struct line {
     play_t play;
     outcome_t clean, faulty;
     int32_t lines, ok;
-    char reason[640]; /* why not */
+    char reason[800]; /* why not */
 } line_t;
 
 static void judge_clean(line_t *line)
@@ -128,13 +128,16 @@ static int run_one(line_t *line, const request_t *request)
         snprintf(line->reason, sizeof(line->reason), "%s", s->cannot);
         return EPX_EXIT_OK;
     }
-    code = play_apart(s, &request->settings, 0, &line->clean, &nothing, &line->play);
-    if (code == EPX_EXIT_OK)
+    if (!s->is_clean) {
+        code = play_apart(s, &request->settings, 0, &line->clean, &nothing, &line->play);
         judge_clean(line);
+    }
     if (code == EPX_EXIT_OK && line->reason[0] == '\0') {
         code = play_apart(s, &request->settings, 1, &line->faulty, &line->lines, &line->play);
         judge_faulty(line);
     }
+    if (s->is_clean)
+        line->clean = line->faulty;
     line->ok = line->reason[0] == '\0' && code == EPX_EXIT_OK;
     return code;
 }

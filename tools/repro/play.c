@@ -284,7 +284,8 @@ static int look(const play_t *play, outcome_t *outcome)
 static void watch(play_t *play, outcome_t *outcome)
 {
     int64_t patience_ns = (play->settings->hang_ms * 12 + 4000) * 1000000, quiet_ns = 0;
-    int64_t limit_ns = epx_now_ns() + 600000000000 + (int64_t)(play->settings->minutes * 60e9);
+    int64_t limit_ns =
+        epx_now_ns() + 600000000000 + play->steps * 100000000 + (int64_t)(play->settings->minutes * 60e9);
     while (!look(play, outcome) && atomic_load(&play->completed) < play->ranks && epx_now_ns() < limit_ns) {
         nap_ms(5);
         /* Some have stopped: whoever is still waiting for them is stuck by now. */

@@ -77,6 +77,7 @@ typedef struct scenario {
     int32_t names_peer; /* 1: the verdict must name the peer too */
     int32_t nobody;     /* 1: no culprit is expected */
     int64_t steps;      /* 0: as many as usual */
+    int32_t is_clean;   /* 1: there is no fault, it is played once */
     const char *cannot; /* why this build or machine cannot play it; NULL: it can */
 } scenario_t;
 

@@ -194,7 +194,8 @@ const scenario_t scenarios[] = {
     {.name = "clean-soak",
      .fault = "none: random skew and checkpoint-like pauses",
      .expected = "none",
-     .act = act_soak},
+     .act = act_soak,
+     .is_clean = 1},
 };
 
 const int32_t scenarios_count = sizeof(scenarios) / sizeof(scenarios[0]);
