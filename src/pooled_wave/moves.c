@@ -84,11 +84,12 @@ epx_status_t epx_pooled_post(const epx_pooled_wave_t *w)
 {
     const epx_shape_t *shape = w->pooled->transport.env.shape;
     int32_t channel = epx_move_channel(shape, w->plan->lane->index, w->wave, w->move);
-    epx_pieces_t pieces;
-    if (w->pooled->dims.staged)
-        pieces = epx_pooled_list_pieces(w);
-    return epx_move_post(&w->pooled->transport, w->plan, channel, w->epoch, EPX_ALL_PEERS,
-                         w->pooled->dims.staged ? &pieces : NULL, w->stream);
+    epx_pieces_t list, *pieces = NULL;
+    if (w->pooled->dims.staged) {
+        list = epx_pooled_list_pieces(w);
+        pieces = &list;
+    }
+    return epx_move_post(&w->pooled->transport, w->plan, channel, w->epoch, EPX_ALL_PEERS, pieces, w->stream);
 }
 
 void epx_pooled_add_part(epx_k_push_t *args, epx_part_t part) { args->part[args->parts++] = part; }
