@@ -4,7 +4,7 @@
  * Where the batch is an expansion, a source row is wanted by several experts, and what all rows are does not
  * fit the second-level cache. Rows of an expert come in the order of their tokens, so the experts are walked
  * side by side, a fraction of each after the other: then a row is wanted again soon after it was read, and
- * memory is read once.
+ * memory is read once. Rows at multiples of 16 bytes go by bulk copies.
  */
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/table.h"
@@ -108,10 +108,9 @@ __global__ void __launch_bounds__(THREADS, 1) gather_rows(const __grid_constant_
             for (int32_t unit = warp_of_grid(); unit < total * cut; unit += warps_of_grid()) {
                 int32_t r = unit / cut, from = (unit - r * cut) * each;
                 int32_t i = find_segment(before, n, r), g = shared.first[i] + r - before[i];
-                copy_bytes<WIDTH == ALIGNED>((char *)args.dst + g * args.dst_stride + from,
-                                             (const char *)args.src + source_of(args, g) * args.src_stride +
-                                                 from,
-                                             min(bytes - from, each));
+                copy_bytes<false>((char *)args.dst + g * args.dst_stride + from,
+                                  (const char *)args.src + source_of(args, g) * args.src_stride + from,
+                                  min(bytes - from, each));
             }
         } else {
             for (int64_t r = blockIdx.x * THREADS + threadIdx.x; r < total;
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(THREADS, 1) gather_rows(const __grid_constant_
     }
 }
 
-launch_site sites[3];
+launch_site sites[2];
 template <typename B> launch_site bulk_site;
 
 template <typename B> epx_status_t gather_by_bulk(const epx_k_gather_t *args, epx_stream_t stream)
@@ -150,12 +149,10 @@ extern "C" epx_status_t epx_cuda_gather(const epx_k_gather_t *args, epx_stream_t
     using namespace epx;
     if (args->rows.experts <= 0)
         return EPX_OK;
-    static void (*const kernels[])(epx_k_gather_t) = {gather_rows<NARROW>, gather_rows<ODD>,
-                                                      gather_rows<ALIGNED>};
     width which = width_of(args);
     if (which == ALIGNED)
         return gather_by_bulk<move_build>(args, stream);
-    auto kernel = kernels[which];
+    auto kernel = which == NARROW ? gather_rows<NARROW> : gather_rows<ODD>;
     shape1 shape = {persistent_blocks(sites[which], kernel, THREADS, 0, args->units), THREADS, 0, 1, true};
     return launch("gather", shape, stream, kernel, *args);
 }

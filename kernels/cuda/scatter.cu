@@ -1,7 +1,8 @@
 /*
  * scatter: rows to several places each. SPDX-License-Identifier: Apache-2.0
  *
- * One warp takes one row or a piece of it, holds it in registers, and writes it to all its places.
+ * Rows at multiples of 16 bytes: a warp's pieces stand in its slots of shared memory and go from there to all
+ * their places. Others: a warp holds one in registers.
  */
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/table.h"
@@ -49,15 +50,12 @@ __device__ inline void put_values(const places_of &places, char *held, const V *
     }
 }
 
-template <bool ALIGNED>
 __device__ inline void put_bytes(const places_of &places, const char *from, int32_t bytes)
 {
     char *held = places.at(lane_id());
     unsigned bits = (unsigned)((uintptr_t)places.args.dst | (uintptr_t)places.args.dst_stride |
                                (uintptr_t)from | (uintptr_t)bytes);
-    if constexpr (ALIGNED)
-        put_values(places, held, (const uint4 *)from, bytes / 16);
-    else if (bits % 4 == 0)
+    if (bits % 4 == 0)
         put_values(places, held, (const uint32_t *)from, bytes / 4);
     else if (bits % 2 == 0)
         put_values(places, held, (const uint16_t *)from, bytes / 2);
@@ -65,7 +63,6 @@ __device__ inline void put_bytes(const places_of &places, const char *from, int3
         put_values(places, held, (const uint8_t *)from, bytes);
 }
 
-template <bool ALIGNED>
 __global__ void __launch_bounds__(THREADS, 1) scatter_rows(const __grid_constant__ epx_k_scatter_t args)
 {
     __shared__ segments<TILE> table;
@@ -83,8 +80,7 @@ __global__ void __launch_bounds__(THREADS, 1) scatter_rows(const __grid_constant
             int32_t r = unit / cut, from = (unit - r * cut) * each, e = find_segment(table.before, n, r);
             int64_t g = fresh(start + e) + r - table.before[e];
             places_of places = {args, fresh(args.first + g), fresh(args.count + g), from};
-            put_bytes<ALIGNED>(places, (const char *)args.src + g * args.src_stride + from,
-                               min(bytes - from, each));
+            put_bytes(places, (const char *)args.src + g * args.src_stride + from, min(bytes - from, each));
         }
     }
 }
@@ -218,7 +214,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) scatter_bulk(const __grid_const
     mover.finish();
 }
 
-launch_site aligned_site, odd_site;
+launch_site odd_site;
 template <typename B> launch_site bulk_site;
 
 template <typename B> epx_status_t scatter_by_bulk(const epx_k_scatter_t *args, epx_stream_t stream)
@@ -238,7 +234,6 @@ extern "C" epx_status_t epx_cuda_scatter(const epx_k_scatter_t *args, epx_stream
     bool aligned = by_16(args->src, args->src_stride | args->bytes) && by_16(args->dst, args->dst_stride);
     if (aligned)
         return scatter_by_bulk<move_build>(args, stream);
-    auto kernel = aligned ? scatter_rows<true> : scatter_rows<false>;
-    int blocks = persistent_blocks(aligned ? aligned_site : odd_site, kernel, THREADS, 0, args->units);
-    return launch("scatter", {blocks, THREADS, 0, 1, true}, stream, kernel, *args);
+    int blocks = persistent_blocks(odd_site, scatter_rows, THREADS, 0, args->units);
+    return launch("scatter", {blocks, THREADS, 0, 1, true}, stream, scatter_rows, *args);
 }
