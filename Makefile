@@ -19,8 +19,8 @@ WERROR ?= -Werror
 FEATURES ?= auto
 # Set by the sanitizer targets: what goes to -fsanitize=
 SANITIZE ?=
-# Parts to leave out. Sanitizers see nothing of a GPU, and their builds are made often.
-WITHOUT ?= $(if $(SANITIZE),cuda nccl)
+# Parts to leave out. Sanitizers see nothing of a GPU, their builds are made often, and UCX replaces the allocator.
+WITHOUT ?= $(if $(SANITIZE),cuda nccl ucx)
 CUDA_HOME ?= /usr/local/cuda
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard $(CUDA_HOME)/bin/nvcc))
 PYTHON ?= python3
