@@ -71,6 +71,10 @@ json '[c["tokens"] for c in d["cases"]] == [0, 1, 2, 4]'
 run epx-perf --transport all --latency "${small[@]}" --json && expect_code 0 && expect_json
 json 'd["mode"] == "latency" and all("p99" in o["seconds"] for c in d["cases"] for o in c["operations"])'
 run epx-perf --cold --no-check "${small[@]}" && expect_code 0 && expect_out 'not checked'
+# What only a GPU has is refused or left out with its reason.
+run epx-perf --sm-budget 8,many; expect_code 2; expect_err '8,many.* is no list of budgets'
+run epx-perf --graph "${small[@]}"; expect_code 2; expect_err 'use --fabric nccl'
+run epx-perf --beside "${small[@]}" && expect_code 0 && expect_out 'beside a matrix product: left out'
 # A shape that cannot be is an error with its reason, and the other transports are measured all the same.
 EPX_POOLED_WAVE_ACCEPT=fair run epx-perf --transport all "${small[@]}" --json; expect_code 1
 expect_json
