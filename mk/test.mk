@@ -40,7 +40,8 @@ check: ## build and run all tests (installs what they need, on Debian)
 PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
 
 # Tests learn from the environment where this build lies; names do not start with EPX_, which are the library's.
-run-tests: $(LIBS) $(PROGRAMS) $(RUNNERS) $(PLUGINS) $(if $(filter conformance,$(SUITES)),$(BUILD)/tests/alone-conformance)
+run-tests: $(LIBS) $(PROGRAMS) $(RUNNERS) $(PLUGINS) $(if $(filter conformance,$(SUITES)),$(BUILD)/tests/alone-conformance \
+		$(BUILD)/tests/processes-conformance)
 	$(Q)TEST_BUILD='$(abspath $(BUILD))' TEST_CC='$(CC)' SANITIZE='$(SANITIZE)' TEST_TIMEOUT='$(TEST_TIMEOUT)' \
 		TEST_ARGS='$(TEST_ARGS)' mk/run-tests.sh $(RUNNERS) $(SHELL_TESTS)
 
@@ -88,6 +89,17 @@ $(BUILD)/tests/alone-$1: $(call objects_alone,$(wildcard tests/$1/*.c) $(SUPPORT
 	$$(Q)$$(CC) $$(LINK_FLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(LINK_LIBS)
 endef
 $(foreach s,$(ALONE_SUITES),$(eval $(call alone,$s)))
+
+# Once more with a process for each rank, over the fabrics of processes.
+# processes: $1 suite
+define processes
+$(BUILD)/tests/processes-$1: $(call objects_alone,$(filter-out %/malloc_count.c,$(wildcard tests/$1/*.c)) $(SUPPORT_SRCS) \
+		tests/support/alone/alone.c $(wildcard tests/support/processes/*.c)) $(STATIC) $(FLAGS_KEY)
+	$$(call say,LD,$$@)
+	$$(Q)mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(LINK_FLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(LINK_LIBS)
+endef
+$(foreach s,$(ALONE_SUITES),$(eval $(call processes,$s)))
 -include $(wildcard $(BUILD)/obj/alone/tests/*/*.d $(BUILD)/obj/alone/tests/*/*/*.d)
 
 GPU_TESTS := $(BUILD)/tests/gpu

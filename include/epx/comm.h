@@ -70,7 +70,7 @@ epx_status_t epx_comm_allgather(epx_comm_h comm, const void *send, void *receive
 epx_status_t epx_comm_barrier(epx_comm_h comm);
 
 /* When a collective of this comm gives up with EPX_ERR_TIMEOUT naming the rank it waits for; 0: the default,
- * 60,000. */
+ * 60,000. A comm of processes begins with EPX_TIMEOUT_MS. */
 void epx_comm_set_timeout(epx_comm_h comm, int64_t timeout_ms);
 
 /* Every wait on this comm ends with EPX_ERR_PEER naming this rank. Any thread. */

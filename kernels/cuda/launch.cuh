@@ -33,14 +33,9 @@ inline int current_device()
     return device;
 }
 
-/*
- * Blocks of a persistent grid. budget: multiprocessors that it may fill, 0: all. Blocks go to whichever
- * multiprocessor is emptiest, so several for each of the budget would be spread over more of them: within a
- * budget each gets one.
- */
+/* Blocks of a persistent grid. limited: within the budget of multiprocessors that the group may use. */
 template <typename... P>
-inline int persistent_blocks(launch_site &site, void (*kernel)(P...), int threads, size_t shared,
-                             int32_t budget)
+inline int persistent_blocks(launch_site &site, void (*kernel)(P...), int threads, size_t shared)
 {
     int device = current_device(), units = epx_cuda_units(device);
     std::atomic<int> *known = device < DEVICES_REMEMBERED ? &site.blocks[device] : nullptr;
@@ -56,7 +51,7 @@ inline int persistent_blocks(launch_site &site, void (*kernel)(P...), int thread
         if (known)
             known->store(each, std::memory_order_relaxed);
     }
-    return budget > 0 && budget < units ? budget : units * each;
+    return units * each;
 }
 
 struct shape1 {

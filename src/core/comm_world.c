@@ -32,6 +32,13 @@ epx_reach_t epx_reach_of_cards(const epx_link_card_t *card, const int32_t *rank,
     return EPX_REACH_HOST;
 }
 
+/* The same limit as for every other wait. */
+static int64_t default_timeout_ms(void)
+{
+    epx_settings_t settings;
+    return epx_config_resolve(NULL, NULL, &settings) == EPX_OK ? settings.timeout_ms : COMM_TIMEOUT_MS;
+}
+
 struct epx_comm *epx_comm_of_link(epx_link_t *link, uint64_t id, const int32_t *world, int32_t size)
 {
     epx_bootstrap_t nothing = {.size = size};
@@ -51,6 +58,7 @@ struct epx_comm *epx_comm_of_link(epx_link_t *link, uint64_t id, const int32_t *
         comm->rank++;
     comm->link = link;
     comm->id = id;
+    comm->timeout_ms = default_timeout_ms();
     comm->reach = epx_reach_of_cards(epx_link_cards(link), world, size);
     pthread_mutex_lock(&job.mutex);
     job.references++;
@@ -77,15 +85,10 @@ void epx_comm_leave_link(struct epx_comm *comm)
 /* The link, opened by the first who asks. */
 static epx_status_t take_link(const epx_launch_t *launch, uint64_t *world_p, epx_link_t **link_p)
 {
-    epx_settings_t settings;
     epx_status_t status = EPX_OK;
     pthread_mutex_lock(&job.mutex);
-    if (job.link == NULL) {
-        /* The same limit as for every other wait. */
-        int64_t timeout_ms =
-            epx_config_resolve(NULL, NULL, &settings) == EPX_OK ? settings.timeout_ms : COMM_TIMEOUT_MS;
-        status = epx_link_open(launch, timeout_ms, &job.link);
-    }
+    if (job.link == NULL)
+        status = epx_link_open(launch, default_timeout_ms(), &job.link);
     *link_p = job.link;
     *world_p = ++job.worlds;
     pthread_mutex_unlock(&job.mutex);
@@ -173,8 +176,17 @@ epx_status_t epx_comm_explain(const struct epx_comm *comm, epx_status_t status,
                         comm->rank, comm->timeout_ms, peer, result->sequence, peer);
     case EPX_ERR_ABORTED: return epx_fail(status, "comm: rank %d: rank %d ended the comm", comm->rank, peer);
     case EPX_ERR_PEER:
-        if (epx_circle_aborted(comm->circle) >= 0)
+        if (peer >= 0 && epx_circle_aborted(comm->circle) == peer &&
+            epx_link_state(comm->link, comm->world[peer]) != EPX_LINK_DEAD) {
+            int32_t blamed = epx_circle_abort_blames(comm->circle);
+            if (blamed >= 0)
+                return epx_fail(
+                    status,
+                    "comm: rank %d: rank %d ended the comm after it had waited in vain for rank %d of "
+                    "the job",
+                    comm->rank, peer, blamed);
             return epx_fail(status, "comm: rank %d: rank %d ended the comm", comm->rank, peer);
+        }
         if (peer < 0)
             return epx_fail(status,
                             "comm: rank %d: rank 0 of the job, which carries its collectives, is gone",

@@ -124,9 +124,13 @@ epx_status_t epx_group_alive(epx_group_t *group)
     epx_status_t late = group->transport != NULL ? epx_late_error(group->transport) : EPX_OK;
     if (late != EPX_OK)
         return late;
-    int32_t culprit, by = group->fabric != NULL ? group->fabric->ops->aborted(group->fabric, &culprit) : -1;
+    int32_t culprit = -1,
+            by = group->fabric != NULL ? group->fabric->ops->aborted(group->fabric, &culprit) : -1;
     if (by == group->rank)
         return epx_fail(EPX_ERR_ABORTED, "%s: rank %d aborted the group", group->name, by);
+    if (by >= 0 && culprit >= 0 && culprit != by)
+        return epx_fail(EPX_ERR_PEER, "%s: rank %d ended the group, blaming rank %d", group->name, by,
+                        culprit);
     if (by >= 0)
         return epx_fail(EPX_ERR_PEER, "%s: rank %d ended the group", group->name, by);
     return EPX_OK;

@@ -25,8 +25,10 @@ epx_circle_t *epx_circle_create(epx_link_t *link, uint64_t id, const int32_t *ra
     }
     pthread_mutex_lock(&link->mutex);
     for (uint32_t i = 0; i < EARLY_ABORTS && i < link->early_count; i++)
-        if (link->early[i].id == id)
+        if (link->early[i].id == id) {
             circle->aborted_by = link->early[i].place;
+            circle->abort_blames = link->early[i].blamed;
+        }
     circle->next = link->circles;
     link->circles = circle;
     pthread_mutex_unlock(&link->mutex);
@@ -60,17 +62,28 @@ static int32_t find_dead(const epx_circle_t *circle)
     return -1;
 }
 
-/* Under the mutex: why the circle cannot go on, or EPX_OK. */
+/* Under the mutex: why the circle cannot go on, or EPX_OK. A death goes before what others make of it. */
 static epx_status_t find_end(const epx_circle_t *circle, int32_t *peer_p)
 {
+    *peer_p = find_dead(circle);
+    if (*peer_p >= 0)
+        return EPX_ERR_PEER;
     if (circle->aborted_by >= 0) {
         *peer_p = circle->aborted_by;
         return circle->aborted_by == circle->place ? EPX_ERR_ABORTED : EPX_ERR_PEER;
     }
-    *peer_p = find_dead(circle);
-    if (*peer_p >= 0)
-        return EPX_ERR_PEER;
     return circle->link->is_down ? EPX_ERR_PEER : EPX_OK; /* the hub has gone; no place of ours is to blame */
+}
+
+/* A collective has failed: an abort that follows says because of whom. */
+static void blame(epx_circle_t *circle, int32_t place)
+{
+    epx_link_t *link = circle->link;
+    pthread_mutex_lock(&link->mutex);
+    if (link->blamed == 0 && place >= 0)
+        link->blamed = circle->rank[place] + 1;
+    link->is_spoilt = 1;
+    pthread_mutex_unlock(&link->mutex);
 }
 
 /* Waits for the answer to `call`. */
@@ -149,6 +162,8 @@ static epx_status_t collect(epx_circle_t *circle, const epx_frame_t *given, cons
     epx_link_end(link, &call);
     if (status == EPX_ERR_TIMEOUT)
         result->peer = ask_missing(circle, frame.sequence);
+    if (status != EPX_OK)
+        blame(circle, status == EPX_ERR_TIMEOUT ? result->peer : -1);
     if (status != EPX_OK && call.text[0] != '\0')
         return epx_fail(status, "%s", call.text);
     return status;
@@ -203,6 +218,8 @@ void epx_circle_abort(epx_circle_t *circle)
         .magic = EPX_FRAME_MAGIC, .kind = FRAME_ABORT, .circle = circle->id, .place = circle->place};
     pthread_mutex_lock(&link->mutex);
     int is_first = circle->aborted_by < 0;
+    link->is_spoilt = 1;
+    frame.size = link->blamed;
     if (is_first)
         circle->aborted_by = circle->place;
     pthread_cond_broadcast(&link->changed);
@@ -217,4 +234,12 @@ int32_t epx_circle_aborted(epx_circle_t *circle)
     int32_t by = circle->aborted_by;
     pthread_mutex_unlock(&circle->link->mutex);
     return by;
+}
+
+int32_t epx_circle_abort_blames(epx_circle_t *circle)
+{
+    pthread_mutex_lock(&circle->link->mutex);
+    int32_t rank = circle->abort_blames - 1;
+    pthread_mutex_unlock(&circle->link->mutex);
+    return rank;
 }

@@ -142,5 +142,7 @@ epx_status_t epx_circle_reduce(epx_circle_t *circle, void *values, int64_t count
 void epx_circle_abort(epx_circle_t *circle);
 /* The place that aborted, or -1. */
 int32_t epx_circle_aborted(epx_circle_t *circle);
+/* The rank of the link that it had waited for in vain before, or -1. */
+int32_t epx_circle_abort_blames(epx_circle_t *circle);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include "base/fail.h"
 
-enum { LINGER_MS = 5000, PUT_MS = 200, TRY_MS = 2000, PAUSE_MS = 50 };
+enum { LINGER_MS = 5000, SPOILT_LINGER_MS = 300, PUT_MS = 200, TRY_MS = 2000, PAUSE_MS = 50 };
 
 /* ---- meeting ------------------------------------------------------------------------------------------------ */
 
@@ -250,12 +250,16 @@ void epx_link_close(epx_link_t **link_p)
     /* What the hub still says is read until it closes; a hub that does not is left alone. */
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 1;
+    until.tv_nsec += 500000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
     if (pthread_timedjoin_np(link->thread, NULL, &until) != 0) {
         shutdown(link->socket, SHUT_RDWR);
         pthread_join(link->thread, NULL);
     }
-    epx_hub_stop(&link->hub, LINGER_MS);
+    epx_hub_stop(&link->hub, link->is_spoilt || link->deaths > 0 ? SPOILT_LINGER_MS : LINGER_MS);
     epx_pmix_end();
     free_link(link);
 }

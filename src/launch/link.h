@@ -32,14 +32,15 @@ struct epx_circle {
     struct epx_circle *next;
     uint64_t id, sequence;
     int32_t size, place;
-    int32_t aborted_by; /* place, -1; under the mutex */
-    int32_t rank[];     /* [size] */
+    int32_t aborted_by;   /* place, -1; under the mutex */
+    int32_t abort_blames; /* rank of the link + 1, or 0 */
+    int32_t rank[];       /* [size] */
 };
 
 /* An abort of a circle that this process has not made yet. */
 typedef struct link_early_abort {
     uint64_t id;
-    int32_t place;
+    int32_t place, blamed;
 } link_early_abort_t;
 
 enum { EARLY_ABORTS = 64 };
@@ -57,6 +58,8 @@ struct epx_link {
     pthread_cond_t changed;
     int is_down;             /* the connection has ended */
     int32_t deaths;          /* how many ranks are dead */
+    int32_t blamed;          /* rank + 1 that a collective waited for in vain, or 0 */
+    int is_spoilt;           /* something has failed or was aborted: nobody lingers */
     epx_link_state_t *state; /* [size] */
     link_call_t *calls;
     epx_circle_t *circles;

@@ -84,15 +84,18 @@ static void take_note(epx_link_t *link, const epx_frame_t *frame, const uint8_t 
 
 static void take_abort(epx_link_t *link, const epx_frame_t *frame)
 {
+    link->is_spoilt = 1;
     for (epx_circle_t *circle = link->circles; circle != NULL; circle = circle->next) {
         if (circle->id != frame->circle)
             continue;
-        if (circle->aborted_by < 0)
+        if (circle->aborted_by < 0) {
             circle->aborted_by = frame->place;
+            circle->abort_blames = frame->size;
+        }
         return;
     }
     link->early[link->early_count++ % EARLY_ABORTS] =
-        (link_early_abort_t){.id = frame->circle, .place = frame->place};
+        (link_early_abort_t){.id = frame->circle, .place = frame->place, .blamed = frame->size};
 }
 
 static void bury(epx_link_t *link, int32_t rank)

@@ -225,15 +225,18 @@ static void bootstrap_rank(rank_t *self)
 Test(comm, a_group_on_the_callers_all_gather)
 {
     for (int arm = 0; arm < arms_basic; arm++) {
-        static room_t room;
-        room.problem = problem_new(&arms[arm], 4, 7, 2, 5, 8);
-        room.broken = 0;
-        problem_inputs(room.problem, UNIFORM, NULL, 4);
-        pthread_barrier_init(&room.barrier, NULL, 4);
+        room_t *room = calloc(1, sizeof(*room)); /* of the heap: ranks may be processes */
+        pthread_barrierattr_t attributes;
+        room->problem = problem_new(&arms[arm], 4, 7, 2, 5, 8);
+        problem_inputs(room->problem, UNIFORM, NULL, 4);
+        pthread_barrierattr_init(&attributes);
+        pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+        pthread_barrier_init(&room->barrier, &attributes, 4);
         world_may_warn();
-        world_run(4, bootstrap_rank, &room);
-        pthread_barrier_destroy(&room.barrier);
-        problem_free(room.problem);
+        world_run(4, bootstrap_rank, room);
+        pthread_barrier_destroy(&room->barrier);
+        problem_free(room->problem);
+        free(room);
     }
 }
 

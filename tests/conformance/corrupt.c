@@ -218,6 +218,8 @@ static void stage_rank(rank_t *self)
 
 static void run_stage(const arm_t *arm, epx_check_t check, how_t how)
 {
+    if (ranks_are_processes())
+        cr_skip_test("rows are spoilt in a segment from the test's allocator, and UCX brings its own");
     if (!rows_land_at_start() && how != LEFT_OUT)
         cr_skip_test("a row that is fetched in the receiver's finish lies nowhere between the two");
     stage_t stage = {.problem = problem_new(arm, RANKS, 4, 2, WIDTH, 8), .how = how};

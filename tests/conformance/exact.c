@@ -23,6 +23,23 @@ typedef struct collect {
     float *dweight[RANKS];
 } collect_t;
 
+static size_t out_bytes(const collect_t *c, int rank)
+{
+    return (size_t)c->problem->tokens[rank] * problem_row_bytes(c->problem);
+}
+
+static size_t weight_bytes(const collect_t *c, int rank)
+{
+    return (size_t)(c->problem->tokens[rank] * c->problem->columns) * 4;
+}
+
+/* To memory of the test's: a rank may be a process. from NULL: the pass failed. */
+static void keep(void *to, const void *from, size_t bytes)
+{
+    if (from)
+        memcpy(to, from, bytes);
+}
+
 static void collect_rank(rank_t *self)
 {
     collect_t *c = self->arg;
@@ -35,11 +52,22 @@ static void collect_rank(rank_t *self)
     int ok = expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
     if (!ok || !pass_forward(&pass) || !pass_backward(&pass))
         epx_group_abort(session.group, "test failed");
-    c->out[self->rank] = pass.out;
-    c->dx[self->rank] = pass.dx;
-    c->dweight[self->rank] = pass.dweight;
+    keep(c->out[self->rank], pass.out, out_bytes(c, self->rank));
+    keep(c->dx[self->rank], pass.dx, out_bytes(c, self->rank));
+    keep(c->dweight[self->rank], pass.dweight, weight_bytes(c, self->rank));
+    pass_free(&pass);
     epx_plan_destroy(&plan);
     session_close(&session);
+}
+
+static void collect_run(collect_t *c)
+{
+    for (int r = 0; r < RANKS; r++) {
+        c->out[r] = calloc(1, out_bytes(c, r));
+        c->dx[r] = calloc(1, out_bytes(c, r));
+        c->dweight[r] = calloc(1, weight_bytes(c, r));
+    }
+    world_run(RANKS, collect_rank, c);
 }
 
 static void collect(collect_t *c, const arm_t *arm, epx_type_t type, values_t values, pattern_t pattern,
@@ -53,7 +81,7 @@ static void collect(collect_t *c, const arm_t *arm, epx_type_t type, values_t va
     problem_inputs(c->problem, pattern, (int[]){8, 5, 7}, seed);
     c->oracle = oracle_of(c->problem);
     world_note("%s", problem_text(c->problem, text, sizeof(text)));
-    world_run(RANKS, collect_rank, c);
+    collect_run(c);
 }
 
 static void collect_free(collect_t *c)
@@ -65,11 +93,6 @@ static void collect_free(collect_t *c)
     }
     oracle_free(c->oracle);
     problem_free(c->problem);
-}
-
-static size_t out_bytes(const collect_t *c, int rank)
-{
-    return (size_t)c->problem->tokens[rank] * problem_row_bytes(c->problem);
 }
 
 static void expect_equal(const collect_t *a, const collect_t *b)
@@ -108,7 +131,7 @@ ParameterizedTest(int *arm, exact, the_order_of_calls_changes_no_bit)
     for (int schedule = PIPELINED; schedule < SCHEDULES; schedule++) {
         other =
             (collect_t){.problem = first.problem, .oracle = first.oracle, .schedule = (schedule_t)schedule};
-        world_run(RANKS, collect_rank, &other);
+        collect_run(&other);
         expect_equal(&first, &other);
         other.problem = NULL;
         for (int r = 0; r < RANKS; r++) {

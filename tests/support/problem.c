@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/problem.h"
 
+#include "support/world.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -282,7 +284,7 @@ epx_group_config_t problem_config(const problem_t *p)
     config.virtual_ranks = p->splits == 1 ? 0 : p->splits * p->ranks;
     config.spill_choices = p->arm.spill;
     config.transport = p->arm.transport;
-    config.fabric = p->arm.fabric;
+    config.fabric = ranks_are_processes() ? NULL : p->arm.fabric; /* what reaches from process to process */
     config.device = strcmp(p->arm.device, "host") == 0 ? test_device_name() : p->arm.device;
     config.capacity_factor = p->arm.dropless ? EPX_DROPLESS : p->cf;
     config.sender_factor = p->arm.kind == POOLED_WAVE ? p->cs : 0;

@@ -13,8 +13,10 @@
 
 #include "support/device.h"
 #include "support/pieces.h"
+#include "support/world_inside.h"
 
 #define FAILURES_SHOWN 12
+#define PROCESSES_MAX 16
 #define STACK_BYTES ((size_t)1 << 20)
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -32,16 +34,24 @@ struct world {
     atomic_int running;
 };
 
-static struct {
-    int warnings_wanted;
+/* What ranks write; in memory that they share, where they are processes. */
+typedef struct notes {
     pthread_mutex_t mutex;
     atomic_int failures;
-    int limit_s;
-    char note[256];
     char text[FAILURES_SHOWN][400];
+} notes_t;
+
+static notes_t own_notes = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static struct {
+    int warnings_wanted;
+    notes_t *notes;
+    int limit_s;
+    int death; /* rank + 1 whose process may die */
+    char note[256];
     int saved_stderr;
     FILE *capture;
-} state = {.mutex = PTHREAD_MUTEX_INITIALIZER, .limit_s = 60, .saved_stderr = -1};
+} state = {.notes = &own_notes, .limit_s = 60, .saved_stderr = -1};
 
 void world_may_warn(void) { state.warnings_wanted = 1; }
 
@@ -52,8 +62,15 @@ void world_reset(void)
     state.warnings_wanted = 0;
     state.limit_s = 60;
     state.note[0] = 0;
-    atomic_store(&state.failures, 0);
+    state.death = 0;
+    atomic_store(&state.notes->failures, 0);
 }
+
+int ranks_are_processes(void) { return world_play_processes != NULL; }
+
+void world_expect_death(int rank) { state.death = rank + 1; }
+
+int world_expects_death(int rank) { return state.death == rank + 1; }
 
 void world_limit_s(int seconds) { state.limit_s = seconds; }
 
@@ -84,18 +101,18 @@ void world_meet(rank_t *self)
     pthread_barrier_wait(&self->world->barrier);
 }
 
-int failures(void) { return atomic_load(&state.failures); }
+int failures(void) { return atomic_load(&state.notes->failures); }
 
 static void add_failure(rank_t *self, const char *format, va_list list)
 {
-    pthread_mutex_lock(&state.mutex);
-    int n = atomic_fetch_add(&state.failures, 1);
+    pthread_mutex_lock(&state.notes->mutex);
+    int n = atomic_fetch_add(&state.notes->failures, 1);
     if (n < FAILURES_SHOWN) {
-        char *text = state.text[n];
+        char *text = state.notes->text[n];
         int used = self ? snprintf(text, 40, "rank %d of %d: ", self->rank, self->ranks) : 0;
-        vsnprintf(text + used, sizeof(state.text[n]) - (size_t)used, format, list);
+        vsnprintf(text + used, sizeof(state.notes->text[n]) - (size_t)used, format, list);
     }
-    pthread_mutex_unlock(&state.mutex);
+    pthread_mutex_unlock(&state.notes->mutex);
 }
 
 int expect(rank_t *self, int ok, const char *format, ...)
@@ -141,7 +158,7 @@ static int write_failures(char *text, size_t bytes)
     if (state.note[0])
         used += snprintf(text + used, bytes - (size_t)used, " [%s]", state.note);
     for (int i = 0; i < n && i < FAILURES_SHOWN; i++) {
-        used += snprintf(text + used, bytes - (size_t)used, "\n    %s", state.text[i]);
+        used += snprintf(text + used, bytes - (size_t)used, "\n    %s", state.notes->text[i]);
     }
     return n;
 }
@@ -157,7 +174,7 @@ void settle(void)
 }
 
 /* A hang is a failure that must not become one of the whole runner. */
-static void report_hang(const world_t *world, int ranks)
+void world_report_hang(const rank_t *rank, int ranks)
 {
     static char text[FAILURES_SHOWN * 420 + 400];
     if (state.saved_stderr >= 0) {
@@ -167,7 +184,7 @@ static void report_hang(const world_t *world, int ranks)
     }
     fprintf(stderr, "HANG: not all of %d ranks ended within %d s\n", ranks, state.limit_s * SLOWDOWN);
     for (int r = 0; r < ranks && r < 24; r++) {
-        fprintf(stderr, "    rank %d: %s %d\n", r, world->rank[r].at, world->rank[r].number);
+        fprintf(stderr, "    rank %d: %s %d\n", r, rank[r].at, rank[r].number);
     }
     write_failures(text, sizeof(text));
     fprintf(stderr, "%s\n", text);
@@ -192,7 +209,7 @@ static void join_all(world_t *world, pthread_t *thread, int ranks)
     int64_t deadline = now_ms() + (int64_t)state.limit_s * SLOWDOWN * 1000;
     for (int wait = 0; atomic_load(&world->running) > 0; wait++) {
         if (now_ms() > deadline)
-            report_hang(world, ranks);
+            world_report_hang(world->rank, ranks);
         sleep_ms(wait < 20 ? 1 : 5);
     }
     for (int r = 0; r < ranks; r++)
@@ -210,38 +227,70 @@ static void check_warnings(char *log)
     free(log);
 }
 
+static void play_threads(world_t *world, int ranks, const pthread_attr_t *attributes)
+{
+    pthread_t *thread = calloc((size_t)ranks, sizeof(*thread));
+    epx_comm_h *comm = calloc((size_t)ranks, sizeof(*comm));
+    cr_assert(thread && comm);
+    cr_assert_eq(epx_comm_threads(ranks, comm), EPX_OK, "epx_comm_threads: %s", epx_last_error());
+    for (int r = 0; r < ranks; r++) {
+        world->rank[r].comm = comm[r];
+        cr_assert_eq(pthread_create(&thread[r], attributes, rank_thread, &world->rank[r]), 0);
+    }
+    join_all(world, thread, ranks);
+    free(comm);
+    free(thread);
+}
+
+/* Failures and the meeting of a world whose ranks are processes. */
+static void share_notes(void)
+{
+    pthread_mutexattr_t mutex;
+    if (world_shared == NULL || state.notes != &own_notes)
+        return;
+    notes_t *notes = world_shared(sizeof(*notes));
+    cr_assert(notes);
+    pthread_mutexattr_init(&mutex);
+    pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&notes->mutex, &mutex);
+    pthread_mutexattr_destroy(&mutex);
+    state.notes = notes;
+}
+
 void world_run(int ranks, rank_fn fn, void *arg)
 {
     int watch = WATCH_WARNINGS && !state.warnings_wanted && state.saved_stderr < 0;
     world_t world = {.fn = fn};
-    pthread_t *thread = calloc((size_t)ranks, sizeof(*thread));
-    epx_comm_h *comm = calloc((size_t)ranks, sizeof(*comm));
     pthread_attr_t attributes;
+    pthread_barrierattr_t meeting;
+    share_notes();
     world.rank = calloc((size_t)ranks, sizeof(*world.rank));
     test_device(); /* before there are threads */
     if (ranks > ranks_most())
         cr_skip_test("%d ranks need as many GPUs", ranks);
-    cr_assert(thread && comm && world.rank);
+    if (world_play_processes != NULL && ranks > PROCESSES_MAX)
+        cr_skip_test("%d ranks are too many for a process each", ranks);
+    cr_assert(world.rank);
     atomic_store(&world.running, ranks);
-    pthread_barrier_init(&world.barrier, NULL, (unsigned)ranks);
+    pthread_barrierattr_init(&meeting);
+    pthread_barrierattr_setpshared(&meeting, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&world.barrier, &meeting, (unsigned)ranks);
+    pthread_barrierattr_destroy(&meeting);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES * SLOWDOWN);
-    cr_assert_eq(epx_comm_threads(ranks, comm), EPX_OK, "epx_comm_threads: %s", epx_last_error());
     if (watch)
         capture_begin();
-    for (int r = 0; r < ranks; r++) {
-        world.rank[r] =
-            (rank_t){.world = &world, .rank = r, .ranks = ranks, .comm = comm[r], .arg = arg, .at = "start"};
-        cr_assert_eq(pthread_create(&thread[r], &attributes, rank_thread, &world.rank[r]), 0);
-    }
-    join_all(&world, thread, ranks);
+    for (int r = 0; r < ranks; r++)
+        world.rank[r] = (rank_t){.world = &world, .rank = r, .ranks = ranks, .arg = arg, .at = "start"};
+    if (world_play_processes != NULL && ranks > 1)
+        world_play_processes(&world, world.rank, ranks, fn, (int64_t)state.limit_s * SLOWDOWN * 1000);
+    else
+        play_threads(&world, ranks, &attributes);
     if (watch)
         check_warnings(capture_end());
     pthread_attr_destroy(&attributes);
     pthread_barrier_destroy(&world.barrier);
     free(world.rank);
-    free(comm);
-    free(thread);
     settle();
 }
 

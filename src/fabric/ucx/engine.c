@@ -26,7 +26,7 @@ static struct {
     ucx_fabric_t *fabrics;
     pid_t process;     /* whose it is: a forked child begins anew */
     uint64_t removals; /* of fabrics from the list */
-    int knows_sharing, can_share;
+    int knows_transports, can_share, has_puts;
 } engine = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 void epx_ucx_lock(void) { pthread_mutex_lock(&engine.lock); }
@@ -77,7 +77,7 @@ static int has_closed(const ucx_fabric_t *fabric, int32_t p)
     return atomic_load_explicit(epx_ucx_word(fabric, fabric->layout.closed) + p, memory_order_acquire) != 0;
 }
 
-static void bury(ucx_peer_t *peer)
+void epx_ucx_bury(ucx_peer_t *peer)
 {
     ucx_fabric_t *fabric = peer->fabric;
     if (has_closed(fabric, peer->rank) || atomic_exchange(&peer->is_dead, 1))
@@ -91,13 +91,13 @@ static void watch_processes(const struct pollfd *polled, ucx_peer_t *const *whos
 {
     for (int i = 0; i < count; i++)
         if ((polled[i].revents & POLLIN) != 0)
-            bury(whose[i]);
+            epx_ucx_bury(whose[i]);
     for (ucx_fabric_t *fabric = engine.fabrics; fabric != NULL; fabric = fabric->next)
         for (int32_t p = 0; p < fabric->base.ranks; p++) {
             ucx_peer_t *peer = &fabric->peer[p];
             if (peer->is_near && peer->pidfd < 0 && p != fabric->base.rank &&
                 kill((pid_t)peer->process, 0) != 0 && errno == ESRCH)
-                bury(peer);
+                epx_ucx_bury(peer);
         }
 }
 
@@ -187,6 +187,17 @@ void epx_ucx_engine_add(ucx_fabric_t *fabric)
     wake_thread();
 }
 
+void epx_ucx_engine_drop(ucx_fabric_t *fabric)
+{
+    ucx_fabric_t **at = &engine.fabrics;
+    while (*at != NULL && *at != fabric)
+        at = &(*at)->next;
+    if (*at != NULL)
+        remove_fabric(at);
+    else
+        epx_ucx_free(fabric);
+}
+
 void epx_ucx_engine_close(ucx_fabric_t *fabric)
 {
     ucx_fabric_t **at = &engine.fabrics;
@@ -233,7 +244,7 @@ static epx_status_t start_context(void)
     /* A peer whose host is gone says nothing: it is asked, and more often than UCX would (20 s). */
     (void)ucp_config_modify(config, "KEEPALIVE_INTERVAL", "1s");
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                           .features = UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP};
+                           .features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
     rc = ucp_init(&params, config, &engine.context);
     ucp_config_release(config);
     if (rc != UCS_OK)
@@ -258,7 +269,13 @@ static epx_status_t start(void)
     rc = ucp_worker_create(engine.context, &params, &engine.mapping);
     if (rc != UCS_OK)
         goto no_mapping;
-    rc = ucp_worker_get_efd(engine.worker, &engine.event);
+    ucp_am_handler_param_t handler = {.field_mask =
+                                          UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                      .id = 0,
+                                      .cb = epx_ucx_receive};
+    rc = ucp_worker_set_am_recv_handler(engine.worker, &handler);
+    if (rc == UCS_OK)
+        rc = ucp_worker_get_efd(engine.worker, &engine.event);
     if (rc != UCS_OK)
         goto no_thread;
     engine.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -309,22 +326,38 @@ void epx_ucx_engine_release(void)
 }
 
 /* UCX tells which transports it may use by printing them only. */
-int epx_ucx_can_share(void)
+static void know_transports(void)
 {
     char *text = NULL;
     size_t bytes = 0;
-    if (engine.knows_sharing && engine.process == getpid())
-        return engine.can_share;
+    if (engine.knows_transports && engine.process == getpid())
+        return;
     FILE *file = epx_ucx_engine_take() == EPX_OK ? open_memstream(&text, &bytes) : NULL;
     if (file == NULL)
-        return 0;
+        return;
     epx_ucx_lock();
     ucp_context_print_info(engine.context, file);
     epx_ucx_unlock();
     fclose(file);
     engine.can_share = text != NULL && (strstr(text, " sysv/") != NULL || strstr(text, " posix/") != NULL);
-    engine.knows_sharing = 1;
+    engine.has_puts = text != NULL && (strstr(text, " rc_") != NULL || strstr(text, " dc_") != NULL);
+    engine.knows_transports = 1;
     free(text);
     epx_ucx_engine_release();
+}
+
+int epx_ucx_can_share(void)
+{
+    know_transports();
     return engine.can_share;
+}
+
+int epx_ucx_has_puts(void) { return engine.has_puts; }
+
+ucx_fabric_t *epx_ucx_find(uint64_t token)
+{
+    ucx_fabric_t *fabric = engine.fabrics;
+    while (fabric != NULL && (uint64_t)(uintptr_t)fabric != token)
+        fabric = fabric->next;
+    return fabric;
 }

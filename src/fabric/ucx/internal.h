@@ -9,6 +9,10 @@
  *   U1  A word is set behind what it announces. Near: stores, then a store with release. Far: puts, then
  *       ucp_worker_fence, then a put of 8 bytes to the same endpoint. A near peer's bell is rung after.
  *
+ *       Where the network has no puts of its own (TCP), messages take their place: UCX would answer each put,
+ * and ends the process (seen with 1.13) when the one to be answered is dead. A word then says how many
+ *       messages are before it, and waits for them at the receiver.
+ *
  *   U2  Puts to this process are carried out by whoever progresses the worker here, under the engine's lock.
  *       Who sees a word that a far peer has set takes that lock once before it goes on: so the whole call
  * that brought the word, and all before it, have happened for it.
@@ -59,12 +63,27 @@ enum { UCX_SETUP_CHANNEL = 0, UCX_SURVIVORS_CHANNEL = 1, UCX_EXTRA_CHANNELS = 2 
 
 typedef struct ucx_fabric ucx_fabric_t;
 
-/* A word on its way to a far peer. */
+/* What goes before bytes for a far peer, or is a word. */
+typedef struct ucx_note {
+    uint64_t fabric; /* the receiver's, as it told */
+    int32_t from, is_word;
+    uint64_t address; /* there */
+    uint64_t value;
+    uint64_t after; /* a word: so many messages with bytes are before it */
+} ucx_note_t;
+
+/* Something on its way to a far peer. */
 typedef struct ucx_cell {
     struct ucx_cell *next;
     ucx_fabric_t *fabric;
-    uint64_t value;
+    ucx_note_t note;
 } ucx_cell_t;
+
+/* A word that has overtaken what it announces. */
+typedef struct ucx_early {
+    struct ucx_early *next;
+    ucx_note_t note;
+} ucx_early_t;
 
 /* One memory of all ranks: a control block or a segment. */
 typedef struct ucx_memory {
@@ -84,6 +103,9 @@ typedef struct ucx_peer {
     int pidfd; /* near; -1: cannot be had, it is asked for now and then */
     atomic_int is_dead;
     int has_failed; /* the endpoint takes no more; under the engine's lock */
+    /* Messages with bytes, where puts are not of the network: under the engine's lock. */
+    uint64_t its_fabric, sent, got;
+    ucx_early_t *early;
 } ucx_peer_t;
 
 typedef struct ucx_channel {
@@ -134,8 +156,16 @@ int epx_ucx_progress(void);
 /* The thread looks after a fabric, and frees it once it is closing and nobody can touch it. */
 void epx_ucx_engine_add(ucx_fabric_t *fabric);
 void epx_ucx_engine_close(ucx_fabric_t *fabric);
+/* Takes it from the list, if it is there, and frees it: it has never been used. */
+void epx_ucx_engine_drop(ucx_fabric_t *fabric);
 /* Without the lock: one look from a waiting thread. */
 void epx_ucx_help(void);
+/* A peer's process has ended: it is dead, unless it had closed. Any thread. */
+void epx_ucx_bury(ucx_peer_t *peer);
+/* Whether the network puts by itself. */
+int epx_ucx_has_puts(void);
+/* Of engine.c's list: the fabric that told this token, NULL: it is gone. */
+ucx_fabric_t *epx_ucx_find(uint64_t token);
 /* Whether this process's UCX can share memory with another one of this host. */
 int epx_ucx_can_share(void);
 
@@ -165,6 +195,12 @@ void epx_ucx_fence(ucx_fabric_t *fabric);
 void epx_ucx_set(ucx_fabric_t *fabric, int32_t peer, int64_t offset, uint64_t value);
 /* Waits until nothing of this fabric is on its way, at most so long. */
 void epx_ucx_drain(ucx_fabric_t *fabric, int64_t timeout_ms);
+
+/* The worker's handler of messages. */
+ucs_status_t epx_ucx_receive(void *nothing, const void *header, size_t header_bytes, void *data, size_t bytes,
+                             const ucp_am_recv_param_t *param);
+/* Forgets early words. */
+void epx_ucx_forget(ucx_peer_t *peer);
 
 /* ---- words.c ---- */
 

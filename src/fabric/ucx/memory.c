@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fail.h"
 #include "fabric/ucx/internal.h"
@@ -14,7 +15,10 @@ epx_status_t epx_ucx_map(ucx_fabric_t *fabric, ucx_memory_t *memory, size_t byte
                                        UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
                                    .length = bytes,
                                    .flags = UCP_MEM_MAP_ALLOCATE};
-    ucs_status_t rc = ucp_mem_map(epx_ucx_context(), &params, &memory->handle);
+    /* More than there is would not fail here, but when it is touched. */
+    ucs_status_t rc = UCS_ERR_NO_MEMORY;
+    if (bytes / (size_t)sysconf(_SC_PAGESIZE) <= (size_t)sysconf(_SC_PHYS_PAGES))
+        rc = ucp_mem_map(epx_ucx_context(), &params, &memory->handle);
     if (rc != UCS_OK) {
         memory->handle = NULL;
         return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d: UCX cannot get %zu bytes (%s)", fabric->name,

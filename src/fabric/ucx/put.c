@@ -1,10 +1,11 @@
 /* Fabric `ucx`: bytes and words to peers. SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "fabric/ucx/internal.h"
 
-enum { CELL_MS = 1000 };
+enum { CELL_MS = 1000, MESSAGE_BYTES = 64 << 10 };
 
 /* With the lock, from inside progress or from put. */
 static void put_failed(ucx_peer_t *peer)
@@ -20,60 +21,22 @@ static void put_done(void *request, ucs_status_t rc, void *context)
     ucp_request_free(request);
 }
 
-static void word_done(void *request, ucs_status_t rc, void *context)
+static void give_cell(ucx_cell_t *cell)
+{
+    cell->next = cell->fabric->free_cell;
+    cell->fabric->free_cell = cell;
+}
+
+static void cell_done(void *request, ucs_status_t rc, void *context)
 {
     ucx_cell_t *cell = context;
     (void)rc;
     cell->fabric->in_flight--;
-    cell->next = cell->fabric->free_cell;
-    cell->fabric->free_cell = cell;
+    give_cell(cell);
     ucp_request_free(request);
 }
 
-/* With the lock. */
-static void put_far(ucx_peer_t *peer, ucp_rkey_h rkey, uint64_t address, const void *from, size_t bytes,
-                    ucp_send_nbx_callback_t done, void *context, int *pending_p)
-{
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                 .cb = {.send = done},
-                                 .user_data = context};
-    *pending_p = 0;
-    if (peer->has_failed)
-        return;
-    ucs_status_ptr_t request = ucp_put_nbx(peer->endpoint, from, bytes, address, rkey, &param);
-    if (UCS_PTR_IS_ERR(request)) {
-        put_failed(peer);
-    } else if (request != NULL) {
-        peer->fabric->in_flight++;
-        *pending_p = 1;
-    }
-}
-
-epx_status_t epx_ucx_put(ucx_fabric_t *fabric, const ucx_memory_t *memory, int32_t peer, int64_t offset,
-                         const void *from, size_t bytes)
-{
-    int pending;
-    if (memory->peer_ptr[peer] != NULL) {
-        memmove((uint8_t *)memory->peer_ptr[peer] + offset, from, bytes);
-        return EPX_OK;
-    }
-    epx_ucx_lock();
-    put_far(&fabric->peer[peer], memory->rkey[peer], memory->address[peer] + (uint64_t)offset, from, bytes,
-            put_done, fabric, &pending);
-    epx_ucx_unlock();
-    return EPX_OK;
-}
-
-void epx_ucx_fence(ucx_fabric_t *fabric)
-{
-    if (fabric->far_count == 0)
-        return;
-    epx_ucx_lock();
-    (void)ucp_worker_fence(epx_ucx_worker());
-    epx_ucx_unlock();
-}
-
-/* A cell for a word; waits for one only where a peer takes nothing. With the lock. */
+/* A cell; waits for one only where a peer takes nothing. With the lock. */
 static ucx_cell_t *take_cell(ucx_fabric_t *fabric)
 {
     int64_t deadline_ns = 0;
@@ -89,6 +52,146 @@ static ucx_cell_t *take_cell(ucx_fabric_t *fabric)
     return cell;
 }
 
+/* What became of a request, with the lock; 1: it is on its way. */
+static int is_pending(ucx_peer_t *peer, ucs_status_ptr_t request)
+{
+    if (UCS_PTR_IS_ERR(request)) {
+        put_failed(peer);
+        return 0;
+    }
+    peer->fabric->in_flight += request != NULL;
+    return request != NULL;
+}
+
+/* With the lock. */
+static int put_far(ucx_peer_t *peer, ucp_rkey_h rkey, uint64_t address, const void *from, size_t bytes,
+                   ucp_send_nbx_callback_t done, void *context)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb = {.send = done},
+                                 .user_data = context};
+    return is_pending(peer, ucp_put_nbx(peer->endpoint, from, bytes, address, rkey, &param));
+}
+
+/* A message in a put's place. With the lock. */
+static void send_far(ucx_peer_t *peer, const ucx_note_t *note, const void *from, size_t bytes)
+{
+    ucx_fabric_t *fabric = peer->fabric;
+    ucx_cell_t *cell = take_cell(fabric);
+    if (cell == NULL) {
+        put_failed(peer);
+        return;
+    }
+    cell->note = *note;
+    cell->note.fabric = peer->its_fabric;
+    cell->note.from = fabric->base.rank;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                                                 UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_AM_SEND_FLAG_EAGER,
+                                 .cb = {.send = cell_done},
+                                 .user_data = cell};
+    if (!is_pending(peer,
+                    ucp_am_send_nbx(peer->endpoint, 0, &cell->note, sizeof(cell->note), from, bytes, &param)))
+        give_cell(cell);
+}
+
+static void send_bytes(ucx_peer_t *peer, uint64_t address, const uint8_t *from, size_t bytes)
+{
+    for (size_t done = 0; done < bytes && !peer->has_failed; done += MESSAGE_BYTES) {
+        ucx_note_t note = {.address = address + done};
+        peer->sent++;
+        send_far(peer, &note, from + done, bytes - done < MESSAGE_BYTES ? bytes - done : MESSAGE_BYTES);
+    }
+}
+
+/* ---- receiving messages: inside progress, with the lock ------------------------------------------------------ */
+
+static void set_here(const ucx_note_t *note)
+{
+    atomic_store_explicit((ucx_word_t *)(uintptr_t)note->address, note->value, memory_order_release);
+}
+
+static void set_early(ucx_peer_t *peer)
+{
+    for (ucx_early_t **at = &peer->early; *at != NULL;) {
+        ucx_early_t *early = *at;
+        if (early->note.after > peer->got) {
+            at = &early->next;
+            continue;
+        }
+        set_here(&early->note);
+        *at = early->next;
+        free(early);
+    }
+}
+
+void epx_ucx_forget(ucx_peer_t *peer)
+{
+    while (peer->early != NULL) {
+        ucx_early_t *next = peer->early->next;
+        free(peer->early);
+        peer->early = next;
+    }
+}
+
+ucs_status_t epx_ucx_receive(void *nothing, const void *header, size_t header_bytes, void *data, size_t bytes,
+                             const ucp_am_recv_param_t *param)
+{
+    (void)nothing;
+    ucx_note_t note;
+    if (header_bytes != sizeof(note) || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
+        return UCS_OK; /* none of ours */
+    memcpy(&note, header, sizeof(note));
+    ucx_fabric_t *fabric = epx_ucx_find(note.fabric);
+    if (fabric == NULL || note.from < 0 || note.from >= fabric->base.ranks)
+        return UCS_OK; /* for a fabric that has been freed */
+    ucx_peer_t *peer = &fabric->peer[note.from];
+    if (!note.is_word) {
+        memcpy((void *)(uintptr_t)note.address, data, bytes);
+        peer->got++;
+        set_early(peer);
+    } else if (note.after <= peer->got) {
+        set_here(&note);
+    } else {
+        ucx_early_t *early = malloc(sizeof(*early));
+        if (early != NULL) { /* else the wait runs out */
+            *early = (ucx_early_t){.next = peer->early, .note = note};
+            peer->early = early;
+        }
+    }
+    return UCS_OK;
+}
+
+/* ---- to peers ----------------------------------------------------------------------------------------------- */
+
+epx_status_t epx_ucx_put(ucx_fabric_t *fabric, const ucx_memory_t *memory, int32_t peer, int64_t offset,
+                         const void *from, size_t bytes)
+{
+    if (memory->peer_ptr[peer] != NULL) {
+        memmove((uint8_t *)memory->peer_ptr[peer] + offset, from, bytes);
+        return EPX_OK;
+    }
+    epx_ucx_lock();
+    uint64_t address = memory->address[peer] + (uint64_t)offset;
+    if (fabric->peer[peer].has_failed)
+        ;
+    else if (epx_ucx_has_puts())
+        (void)put_far(&fabric->peer[peer], memory->rkey[peer], address, from, bytes, put_done, fabric);
+    else
+        send_bytes(&fabric->peer[peer], address, from, bytes);
+    epx_ucx_unlock();
+    return EPX_OK;
+}
+
+void epx_ucx_fence(ucx_fabric_t *fabric)
+{
+    if (fabric->far_count == 0)
+        return;
+    epx_ucx_lock();
+    (void)ucp_worker_fence(epx_ucx_worker());
+    epx_ucx_unlock();
+}
+
 void epx_ucx_set(ucx_fabric_t *fabric, int32_t p, int64_t offset, uint64_t value)
 {
     const ucx_memory_t *control = &fabric->control;
@@ -102,16 +205,17 @@ void epx_ucx_set(ucx_fabric_t *fabric, int32_t p, int64_t offset, uint64_t value
         return;
     }
     epx_ucx_lock();
-    ucx_cell_t *cell = peer->has_failed ? NULL : take_cell(fabric);
-    if (cell != NULL) {
-        int pending;
-        cell->value = value;
-        put_far(peer, control->rkey[p], control->address[p] + (uint64_t)offset, &cell->value,
-                sizeof(cell->value), word_done, cell, &pending);
-        if (!pending) {
-            cell->next = fabric->free_cell;
-            fabric->free_cell = cell;
-        }
+    uint64_t address = control->address[p] + (uint64_t)offset;
+    if (!peer->has_failed && epx_ucx_has_puts()) {
+        ucx_cell_t *cell = take_cell(fabric);
+        if (cell != NULL)
+            cell->note.value = value;
+        if (cell != NULL &&
+            !put_far(peer, control->rkey[p], address, &cell->note.value, sizeof(value), cell_done, cell))
+            give_cell(cell);
+    } else if (!peer->has_failed) {
+        ucx_note_t note = {.is_word = 1, .address = address, .value = value, .after = peer->sent};
+        send_far(peer, &note, NULL, 0);
     }
     epx_ucx_unlock();
 }
@@ -126,6 +230,7 @@ void epx_ucx_drain(ucx_fabric_t *fabric, int64_t timeout_ms)
     epx_ucx_lock();
     for (int32_t p = 0; p < fabric->base.ranks; p++) {
         ucx_peer_t *peer = &fabric->peer[p];
+        (void)epx_ucx_progress();
         if (fabric->control.peer_ptr[p] != NULL || peer->has_failed || atomic_load(&peer->is_dead))
             continue;
         ucs_status_ptr_t request = ucp_ep_flush_nbx(peer->endpoint, &param);

@@ -12,7 +12,7 @@
 #include "base/host.h"
 #include "fabric/ucx/internal.h"
 
-enum { DRAIN_MS = 1000, CELLS_EACH = 4 };
+enum { DRAIN_MS = 1000, BROKEN_DRAIN_MS = 200, CELLS_EACH = 4, CELLS_MORE = 1024 };
 
 static int64_t take(int64_t *end, int64_t bytes)
 {
@@ -65,7 +65,8 @@ static block_layout_t block_layout(const epx_fabric_config_t *config, int32_t ra
     l.key = take(&end, memories * s * (int64_t)sizeof(ucp_rkey_h));
     l.alive = take(&end, s * (int64_t)sizeof(int32_t));
     l.out = take(&end, channels_of(config) * 2 * control_layout(config, ranks).box_bytes);
-    l.cells = CELLS_EACH * s * (config->channels + config->failure_channels + 2 * channels_of(config) + 4);
+    l.cells = CELLS_EACH * s * (config->channels + config->failure_channels + 2 * channels_of(config) + 4) +
+              CELLS_MORE;
     l.cell = take(&end, l.cells * (int64_t)sizeof(ucx_cell_t));
     l.bytes = end;
     return l;
@@ -155,6 +156,7 @@ static epx_status_t make_block(const epx_fabric_config_t *config, ucx_fabric_t *
 /* What a rank tells first: how long its address and key are. */
 typedef struct open_card {
     uint64_t host, control; /* control 0: it cannot open */
+    uint64_t fabric;        /* a token that messages carry */
     int64_t process;
     uint32_t address_bytes, mapping_bytes, key_bytes; /* of what follows, in this order */
     uint32_t zero;
@@ -183,6 +185,7 @@ static epx_status_t describe(ucx_fabric_t *fabric, open_card_t *card, uint8_t **
         memcpy(text + address_bytes, mapping, mapping_bytes);
         memcpy(text + address_bytes + mapping_bytes, key, key_bytes);
         *card = (open_card_t){.host = epx_host_identity(),
+                              .fabric = (uint64_t)(uintptr_t)fabric,
                               .control = (uint64_t)(uintptr_t)fabric->control.base,
                               .process = getpid(),
                               .address_bytes = (uint32_t)address_bytes,
@@ -206,15 +209,8 @@ static void endpoint_failed(void *argument, ucp_ep_h endpoint, ucs_status_t rc)
 {
     (void)endpoint, (void)rc;
     ucx_peer_t *peer = argument;
-    ucx_fabric_t *fabric = peer->fabric;
     peer->has_failed = 1;
-    uint64_t closed = atomic_load_explicit(
-        epx_ucx_word(fabric, fabric->layout.closed + peer->rank * (int64_t)sizeof(uint64_t)),
-        memory_order_acquire);
-    if (closed != 0 || atomic_exchange(&peer->is_dead, 1))
-        return;
-    atomic_store(&fabric->any_dead, 1);
-    epx_bell_ring_shared(epx_ucx_bell(fabric));
+    epx_ucx_bury(peer);
 }
 
 static epx_status_t no_way(const ucx_fabric_t *fabric, int32_t p, ucs_status_t rc)
@@ -289,6 +285,7 @@ static epx_status_t connect_peer(ucx_fabric_t *fabric, int32_t p, const open_car
     epx_status_t status = EPX_OK;
     fabric->control.address[p] = card->control;
     peer->process = card->process;
+    peer->its_fabric = card->fabric;
     if (p == fabric->base.rank) {
         peer->is_near = 1;
         return epx_ucx_reach(fabric, &fabric->control, p, NULL);
@@ -390,6 +387,9 @@ static epx_status_t ucx_open(const epx_fabric_config_t *config, epx_fabric_t **f
         status = bad_card(fabric, cards);
     if (status != EPX_OK)
         goto close_fabric; /* all ranks come here, or none */
+    epx_ucx_lock();
+    epx_ucx_engine_add(fabric); /* peers that are faster may send as soon as they are through */
+    epx_ucx_unlock();
     status = connect_all(fabric, &mine, cards, text);
     if (status == EPX_OK && fabric->far_count == 0)
         fabric->base.caps |= EPX_FABRIC_LOADSTORE | EPX_FABRIC_DEVICE_SIZES;
@@ -400,9 +400,6 @@ static epx_status_t ucx_open(const epx_fabric_config_t *config, epx_fabric_t **f
         goto close_fabric;
     int32_t near = bootstrap->size - fabric->far_count;
     fabric->spins = epx_bell_spins(near);
-    epx_ucx_lock();
-    epx_ucx_engine_add(fabric);
-    epx_ucx_unlock();
     *fabric_p = &fabric->base;
 
 close_fabric:
@@ -410,7 +407,7 @@ close_fabric:
     free(cards);
     if (status != EPX_OK && fabric != NULL) {
         epx_ucx_lock();
-        epx_ucx_free(fabric);
+        epx_ucx_engine_drop(fabric);
         epx_ucx_unlock();
     }
     if (status != EPX_OK && taken == EPX_OK)
@@ -429,6 +426,7 @@ void epx_ucx_free(ucx_fabric_t *fabric)
         if (fabric->peer[p].pidfd >= 0)
             close(fabric->peer[p].pidfd);
         drop_endpoint(&fabric->peer[p]);
+        epx_ucx_forget(&fabric->peer[p]);
     }
     epx_allocator_t allocator = fabric->allocator;
     allocator.release(allocator.context, fabric, (size_t)fabric->block_bytes, 0);
@@ -445,7 +443,8 @@ static void ucx_close(epx_fabric_t **fabric_p)
     for (int32_t p = 0; p < fabric->base.ranks; p++)
         if (!atomic_load(&fabric->peer[p].is_dead))
             epx_ucx_set(fabric, p, offset, 1);
-    epx_ucx_drain(fabric, DRAIN_MS);
+    int is_broken = atomic_load(&fabric->any_dead) || atomic_load(&fabric->first_abort) != 0;
+    epx_ucx_drain(fabric, is_broken ? BROKEN_DRAIN_MS : DRAIN_MS);
     epx_ucx_lock();
     epx_ucx_engine_close(fabric);
     epx_ucx_unlock();

@@ -1,4 +1,6 @@
 /* Fabric `ucx`: words, waits, the abort. SPDX-License-Identifier: Apache-2.0 */
+#include <poll.h>
+
 #include "base/fail.h"
 #include "fabric/ucx/internal.h"
 
@@ -86,9 +88,30 @@ static uint64_t find_abort(ucx_fabric_t *fabric)
     return 0;
 }
 
+static int32_t find_dead(const ucx_fabric_t *fabric)
+{
+    for (int32_t p = 0; p < fabric->base.ranks; p++)
+        if (atomic_load(&fabric->peer[p].is_dead))
+            return p;
+    return -1;
+}
+
+/* The same, not waiting for the engine's thread to see it. Off the hot path. */
+static int32_t look_for_dead(ucx_fabric_t *fabric)
+{
+    for (int32_t p = 0; p < fabric->base.ranks; p++) {
+        struct pollfd ended = {.fd = fabric->peer[p].pidfd, .events = POLLIN};
+        if (ended.fd >= 0 && poll(&ended, 1, 0) == 1)
+            epx_ucx_bury(&fabric->peer[p]);
+    }
+    return find_dead(fabric);
+}
+
 void epx_ucx_abort(epx_fabric_t *base, int32_t culprit)
 {
     ucx_fabric_t *fabric = (ucx_fabric_t *)base;
+    if (culprit < 0)
+        culprit = look_for_dead(fabric);
     uint64_t none = 0, mine = (uint64_t)(uint32_t)(base->rank + 1) << 32 | (uint32_t)(culprit + 1);
     if (find_abort(fabric) != 0 || !atomic_compare_exchange_strong(&fabric->first_abort, &none, mine))
         return;
@@ -107,17 +130,12 @@ void epx_ucx_abort(epx_fabric_t *base, int32_t culprit)
 int32_t epx_ucx_aborted(epx_fabric_t *base, int32_t *culprit_p)
 {
     uint64_t abort = find_abort((ucx_fabric_t *)base);
+    int32_t culprit = (int32_t)(abort & 0xffffffffu) - 1;
+    if (abort != 0 && culprit < 0)
+        culprit = look_for_dead((ucx_fabric_t *)base);
     if (culprit_p != NULL)
-        *culprit_p = (int32_t)(abort & 0xffffffffu) - 1;
+        *culprit_p = culprit;
     return (int32_t)(abort >> 32) - 1;
-}
-
-static int32_t find_dead(const ucx_fabric_t *fabric)
-{
-    for (int32_t p = 0; p < fabric->base.ranks; p++)
-        if (atomic_load(&fabric->peer[p].is_dead))
-            return p;
-    return -1;
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------------ */

@@ -162,14 +162,25 @@ static void run_body(const item_t *item)
     call(suite->fini);
 }
 
+static void run_guarded(const void *item)
+{
+    now.process = gettid();
+    if (setjmp(now.out) == 0)
+        run_body(item);
+}
+
+/* There where ranks are processes, which are forked beside the test (support/processes). */
+__attribute__((weak)) void processes_host(void (*fn)(const void *item), const void *item);
+
 static result_t run_item(const item_t *item)
 {
     now.failures = now.skipped = 0;
-    now.process = gettid();
     world_reset();
     alarm((unsigned)timeout_s);
-    if (setjmp(now.out) == 0)
-        run_body(item);
+    if (processes_host != NULL)
+        processes_host(run_guarded, item);
+    else
+        run_guarded(item);
     alarm(0);
     return now.failures > 0 ? FAILED : now.skipped ? SKIPPED : PASSED;
 }
