@@ -164,6 +164,7 @@ def test_start_and_done_are_dispatch_and_combine(transport: str) -> None:
         group.dispatch_start(jnp.zeros(group.plan_bytes, jnp.uint8), x, jnp.zeros(1, jnp.int32), 0)
 
 
+@pytest.mark.skipif(RANKS < 4, reason="one rank alone has room for two experts' rows")
 def test_counts(transport: str) -> None:
     params, x, _ = inputs(6, RANKS)
     rng = np.random.default_rng(6)
