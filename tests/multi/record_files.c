@@ -317,6 +317,9 @@ Test(record_files, stamps_are_cheap)
         best = each < best ? each : best;
     }
     printf("recorder: %.0f ns per event\n", best);
-    cr_expect_lt(best, 1000, "%.0f ns per event", best);
+    /* A sanitizer's bookkeeping is not the recorder's cost. */
+    const char *sanitizer = getenv("SANITIZE");
+    if (sanitizer == NULL || sanitizer[0] == '\0')
+        cr_expect_lt(best, 1000, "%.0f ns per event", best);
     epx_record_close(&recorder);
 }
