@@ -31,10 +31,24 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(wildcard include/epx/*.h) $(FLA
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 $(WARNINGS) $(CFLAGS) -fPIC -shared -Iinclude -o $@ $<
 
-.PHONY: check run-tests bench demo asan ubsan tsan check-gpu sanitize-gpu check-python
+.PHONY: check-aarch64 check-rdma check run-tests bench demo asan ubsan tsan check-gpu sanitize-gpu check-python
 check: ## build and run all tests (installs what they need, on Debian)
 	$(Q)tools/setup.sh check
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) run-tests
+
+ARM_CC ?= aarch64-linux-gnu-gcc
+ARM_RUN ?= qemu-aarch64 -L /usr/aarch64-linux-gnu
+check-aarch64: ## cross-compile for 64-bit ARM and run tests with several ranks there, by qemu
+	$(Q)tools/setup.sh aarch64
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) BUILD=$(BUILD)/aarch64 CC=$(ARM_CC) AR=$(ARM_CC:gcc=ar) FEATURES=none \
+		all $(ARM_SUITES:%=$(BUILD)/aarch64/tests/alone-%) \
+		$(PLUGIN_SRCS:tests/plugins/%.c=$(BUILD)/aarch64/tests/plugins/%.so)
+	$(Q)TEST_BUILD='$(abspath $(BUILD))/aarch64' mk/check-aarch64.sh '$(ARM_RUN)'
+
+check-rdma: ## real RDMA ports and traffic: soft-RoCE in a virtual machine (fetches Debian's kernel once)
+	$(Q)tools/setup.sh rdma
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all
+	$(Q)mk/check-rdma.sh $(BUILD)
 
 # For use inside other targets: a make started by hand with -j keeps its own number.
 PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
@@ -74,21 +88,26 @@ bench: ## print speed and memory on this machine
 # The tests with several ranks once more, with a runner of our own in Criterion's place (tests/support/alone): for
 # machines without Criterion, and for GPUs, which take longer to start than a test.
 ALONE_SUITES := conformance fuzz $(if $(filter cuda,$(FEATURES_ON)),gpus)
+# For GB200's processors: compiled for them by Debian's compiler, run by qemu. What is slow there is left to machines
+# of their own kind; what could differ there, kernels, waits, words, is not.
+ARM_SUITES := unit fuzz multi conformance
 ALONE_RUNNERS := $(ALONE_SUITES:%=$(BUILD)/tests/alone-%)
 objects_alone = $(1:%=$(BUILD)/obj/alone/%.o)
 $(BUILD)/obj/alone/%.c.o: %.c $(FLAGS_KEY)
 	$(call say,CC,$< (alone))
 	$(Q)mkdir -p $(@D)
 	$(Q)$(call compile,$<) -Itests/support/alone -MMD -MP -o $@
-# alone: $1 suite
+# alone: $1 suite. Files that look at Criterion's own record of their output stay out.
+alone_srcs = $(filter $(call suite_srcs_alone,$1),$(shell grep -L 'criterion/redirect.h' tests/$1/*.c))
+suite_srcs_alone = $(filter-out $(filter-out tests/%,$(EXCLUDE)),$(wildcard tests/$1/*.c))
 define alone
-$(BUILD)/tests/alone-$1: $(call objects_alone,$(wildcard tests/$1/*.c) $(SUPPORT_SRCS) tests/support/alone/alone.c) \
-		$(STATIC) $(FLAGS_KEY)
+$(BUILD)/tests/alone-$1: $(call objects_alone,$(call alone_srcs,$1) $(SUPPORT_SRCS) tests/support/alone/alone.c) \
+		$(PARTS) $(TRAINLIB) $(TOOLLIB) $(STATIC) $(FLAGS_KEY)
 	$$(call say,LD,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(LINK_FLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(LINK_LIBS)
+	$$(Q)$$(CC) $$(LINK_FLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(TRAIN_FEATURE_LIBS) $$(LINK_LIBS)
 endef
-$(foreach s,$(ALONE_SUITES),$(eval $(call alone,$s)))
+$(foreach s,$(sort $(ALONE_SUITES) $(ARM_SUITES)),$(eval $(call alone,$s)))
 
 # Once more with a process for each rank, over the fabrics of processes.
 # processes: $1 suite

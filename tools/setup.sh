@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the packages that a make target needs, on Debian and Ubuntu, and elsewhere says what is missing.
 #
-#   tools/setup.sh build|demo|check|lint|model|ci
+#   tools/setup.sh build|demo|check|lint|model|aarch64|rdma|ci
 #   tools/setup.sh python FOLDER       a Python of its own in FOLDER, with JAX and what the tests of bindings/ need
 #
 # Says nothing and touches no network when all is there. Elsewhere, or without the right to install, prints the one
@@ -41,6 +41,15 @@ clang-format      program clang-format           lint ci
 python3           program python3                lint ci
 spin              program spin                   model ci
 clang             program clang                  ci
+gcc-aarch64-linux-gnu  program aarch64-linux-gnu-gcc  aarch64 ci
+libc6-dev-arm64-cross  file    /usr/aarch64-linux-gnu/include/stdio.h  aarch64 ci
+qemu-user         program qemu-aarch64           aarch64 ci
+qemu-system-x86   program qemu-system-x86_64     rdma
+busybox-static    file    /bin/busybox           rdma
+cpio              program cpio                   rdma
+iproute2          program rdma                   rdma
+ibverbs-providers file    /etc/libibverbs.d/rxe.driver  rdma
+libibverbs-dev    header  infiniband/verbs.h     rdma
 g++               program c++                    ci
 python3-torch     module  torch                  ci
 python3-pytest    module  pytest                 ci
@@ -53,6 +62,7 @@ there() {
     pkg) pkg-config --exists "$2" 2> /dev/null ;;
     module) /usr/bin/python3 -c "import importlib.util as u, sys; sys.exit(u.find_spec('$2') is None)" 2> /dev/null ;;
     library) pkg-config --exists "$2" 2> /dev/null ;;
+    file) [ -e "$2" ] ;;
     header) printf '#include <%s>\n' "$2" | "${CC:-cc}" -E -x c - > /dev/null 2>&1 ;;
     esac
 }
