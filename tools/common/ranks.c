@@ -105,6 +105,15 @@ int epx_ranks_play(int32_t ranks, epx_rank_fn fn, void *context)
     epx_comm_h *comms = epx_tool_alloc((size_t)ranks, sizeof(epx_comm_h));
     player_t *players = epx_tool_alloc((size_t)ranks, sizeof *players);
     int code;
+    int32_t launched = 1;
+    if (epx_comm_launched(NULL, &launched) == EPX_OK && launched > 1) {
+        code = epx_tool_fail(
+            EPX_EXIT_USAGE,
+            "a launcher started %d processes, and this program's ranks are threads of one: start "
+            "it without the launcher",
+            launched);
+        goto free_memory;
+    }
     epx_status_t status = epx_comm_threads(ranks, comms);
     if (status != EPX_OK) {
         code = epx_tool_fail_status(status, "cannot make ranks of threads");

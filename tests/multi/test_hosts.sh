@@ -1,0 +1,100 @@
+# Hosts that are really apart: network name spaces joined by veth pairs over a bridge. Uneven ranks per host, delay
+# where the kernel has netem, and a link that is cut in the middle.
+# shellcheck shell=bash source=tests/support/shell.sh
+. "$(dirname "$0")/../support/shell.sh"
+skip() {
+    echo "$1"
+    exit 77
+}
+[ -z "${SANITIZE:-}" ] || skip 'the sanitizers look at ranks that are threads'
+"$bin/epx-info" -b | grep -Eq '^ucx +yes' || skip 'this build has no UCX'
+command -v ip > /dev/null || skip 'no ip (iproute2) here'
+tag=epx$$
+folder=$(mktemp -d)
+clean() {
+    for h in 0 1 2; do ip netns del "$tag-$h"; done
+    ip link del "$tag"
+    rm -rf "$folder" "$out" "$err"
+} 2> /dev/null
+trap clean EXIT
+ip netns add "$tag-0" 2> /dev/null || skip 'network name spaces are not permitted here'
+ip link add "$tag" type bridge 2> /dev/null || skip 'this kernel has no bridge'
+ip link set "$tag" up
+for h in 0 1 2; do
+    [ "$h" = 0 ] || ip netns add "$tag-$h"
+    ip link add "v$h$tag" type veth peer name eth0 netns "$tag-$h" 2> /dev/null || skip 'this kernel has no veth'
+    ip link set "v$h$tag" master "$tag" up
+    ip -n "$tag-$h" addr add "10.99.7.$((h + 1))/24" dev eth0
+    ip -n "$tag-$h" link set eth0 up
+    ip -n "$tag-$h" link set lo up
+done
+export UCX_HANDLE_ERRORS=none UCX_LOG_LEVEL=fatal UCX_NET_DEVICES=eth0 UCX_TLS=tcp,self EPX_WIRE=assignment
+
+# start HOSTS ARGUMENT...: rank r runs on the host that is the r-th word.
+start() {
+    local hosts=($1) r
+    shift
+    pid=()
+    rm -f "$folder"/*
+    for r in "${!hosts[@]}"; do
+        EPX_RANK=$r EPX_WORLD_SIZE=${#hosts[@]} EPX_ROOT=10.99.7.1:29500 timeout -k 5 100 \
+            ip netns exec "$tag-${hosts[r]}" "$bin/epx-train" --preset tiny "$@" > "$folder/out.$r" 2> "$folder/err.$r" &
+        pid[r]=$!
+    done
+}
+gather() {
+    local r
+    codes=
+    for r in "${!pid[@]}"; do
+        wait "${pid[r]}"
+        codes="$codes $r:$?"
+    done
+    cat "$folder"/out.* > "$out"
+    cat "$folder"/err.* > "$err"
+}
+losses() { grep -o '"loss": *[0-9.e+-]*' "$1" | head -n 4; }
+
+run epx-train --preset tiny --ranks 4 --steps 3 --metrics "$out.threads"
+threads=$(losses "$out.threads")
+rm -f "$out.threads"
+for hosts in '0 0 0 1' '0 1 2 2'; do
+    last="hosts $hosts"
+    start "$hosts" --steps 3 --metrics "$folder/metrics"
+    gather
+    checks=$((checks + 2))
+    [ "$codes" = ' 0:0 1:0 2:0 3:0' ] || wrong "codes$codes"
+    [ "$(losses "$folder/metrics" 2> /dev/null)" = "$threads" ] || wrong 'other losses than threads'
+done
+
+if ip netns exec "$tag-1" tc qdisc add dev eth0 root netem delay 5ms 2> /dev/null; then
+    last='5 ms of delay'
+    start '0 0 1 1' --steps 2
+    gather
+    checks=$((checks + 1))
+    [ "$codes" = ' 0:0 1:0 2:0 3:0' ] || wrong "codes$codes"
+    ip netns exec "$tag-1" tc qdisc del dev eth0 root
+else
+    echo 'this kernel has no netem: delay is left out'
+fi
+
+last='a link that is cut'
+export EPX_TIMEOUT_MS=3000
+start '0 0 0 1' --steps 100000
+for ((i = 0; i < 150; i++)); do
+    grep -q '^step' "$folder/out.0" && break
+    sleep 0.1
+done
+ip link set "v1$tag" down
+began=$(date +%s%3N)
+for r in 0 1 2; do
+    wait "${pid[r]}"
+    checks=$((checks + 1))
+    grep -q 'rank 3' "$folder/err.$r" || wrong "rank $r does not name rank 3: $(tail -n 3 "$folder/err.$r")"
+done
+took=$(($(date +%s%3N) - began))
+checks=$((checks + 1))
+[ "$took" -lt 8000 ] || wrong "it took $took ms"
+wait "${pid[3]}"
+checks=$((checks + 1))
+grep -Eq 'rank [012]' "$folder/err.3" || wrong "rank 3 names nobody: $(tail -n 3 "$folder/err.3")"
+finish
