@@ -31,7 +31,9 @@ __global__ void stamp(const __grid_constant__ epx_k_stamp_t args)
     if (args.time_ns == nullptr) {
         *(volatile uint64_t *)args.word = value;
     } else if (args.time_ns == (int64_t *)args.word + 1 && (uintptr_t)args.word % 16 == 0) {
-        asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" : : "l"(args.word), "l"(value), "l"(now)
+        asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};"
+                     :
+                     : "l"(args.word), "l"(value), "l"(now)
                      : "memory");
     } else {
         *(volatile int64_t *)args.time_ns = (int64_t)now;
