@@ -172,11 +172,18 @@ static void run_guarded(const void *item)
 /* There where ranks are processes, which are forked beside the test (support/processes). */
 __attribute__((weak)) void processes_host(void (*fn)(const void *item), const void *item);
 
+/* Its own limit, its suite's, or the runner's: seconds. */
+static unsigned limit_of(const alone_test_t *test)
+{
+    double own = test->options.timeout > 0 ? test->options.timeout : suite_of(test)->timeout;
+    return own > 0 ? (unsigned)own + 1 : (unsigned)timeout_s;
+}
+
 static result_t run_item(const item_t *item)
 {
     now.failures = now.skipped = 0;
     world_reset();
-    alarm((unsigned)timeout_s);
+    alarm(limit_of(item->test));
     if (processes_host != NULL)
         processes_host(run_guarded, item);
     else

@@ -26,6 +26,7 @@ struct criterion_test_params {
 typedef struct alone_options {
     void (*init)(void);
     void (*fini)(void);
+    double timeout; /* seconds; 0: the runner's */
 } alone_options_t;
 
 typedef struct alone_test {
