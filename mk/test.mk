@@ -152,7 +152,8 @@ check-python: ## build and test the Python package (fetches JAX by pip)
 	$(Q)tools/setup.sh python $(VENV)
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) PYTHON=$(abspath $(VENV))/bin/python all
 	$(Q)cd bindings/python && EPX_LIBRARY='$(abspath $(BUILD))/lib/libepx.so' $(abspath $(VENV))/bin/mypy \
-		--cache-dir $(abspath $(BUILD))/mypy -p epx
+		--cache-dir $(abspath $(BUILD))/mypy $$($(abspath $(VENV))/bin/python -c 'import torch' 2> /dev/null \
+		&& echo -p epx || echo -p epx.jax -m epx)
 	$(Q)$(PYTHON_TESTS) $(VENV)/bin/python $(PYTEST) bindings/python/tests
 	$(Q)if $(TORCH_PYTHON) -c 'import torch, pytest' 2> /dev/null; \
 		then $(PYTHON_TESTS) $(TORCH_PYTHON) $(PYTEST) $(TORCH_TESTS); \

@@ -45,13 +45,13 @@ expect_err '^epx-info: a group of this shape cannot be opened: EPX_'
 # -t, -f: score or reason.
 run epx-info -tf && expect_code 0
 expect_out '^[* ] pooled_wave +[1-9]' && expect_out '^[* ] ring +[1-9]' && expect_out '^\* local +[1-9]'
-expect_out '^  ucx +no +[a-z]' && expect_out '^  nccl +no +[a-z]'
+expect_out '^  ucx +([1-9]|no +[a-z])' && expect_out '^  nccl +([1-9]|no +[a-z])'
 EPX_OVERFLOW=spill run epx-info -t --json && expect_json
 json '[t["score"] > 0 for t in d["transports"] if t["name"] == "ragged"] == [False]'
 json '["EPX_OVERFLOW" in t["reason"] for t in d["transports"] if t["name"] == "ragged"] == [True]'
 EPX_TRANSPORT=Ragged run epx-info -t; expect_code 1
 expect_err 'EPX_TRANSPORT=Ragged is not one of: .*did you mean "ragged"'
-EPX_FABRIC=ucx run epx-info; expect_code 1
+EPX_FABRIC=nccl EPX_DEVICE=host run epx-info; expect_code 1
 expect_out '^fabric +none' && expect_out '^device +host'
 EPX_TRANSPORT=/nowhere/lib.so run epx-info; expect_code 1
 expect_err '/nowhere/lib.so'

@@ -134,7 +134,7 @@ for page in "${pages[@]}"; do
         grep -rqw "$name" include/epx && continue
         checks=$((checks + 1))
         plain=$(sed -E 's/^EPX_(POOLED_WAVE|RAGGED|RING|WORST_CASE|NAME)_/EPX_/' <<< "$name")
-        grep -qx "$plain" "$folder/library" || [[ $name =~ ^EPX_(RANK|WORLD_SIZE|ROOT)$ ]] || missing 'a variable' "$page" "$name"
+        grep -qx "$plain" "$folder/library" || [[ $name =~ ^EPX_(RANK|WORLD_SIZE|ROOT|LIBRARY)$ ]] || missing 'a variable' "$page" "$name"
     done
 done
 

@@ -93,7 +93,7 @@ static void recompile(actor_t *actor, int64_t ms)
         if (memory == NULL)
             return;
         memset(memory, (int)(end & 0xff), bytes);
-        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        __atomic_signal_fence(__ATOMIC_SEQ_CST); /* or the compiler leaves it all out */
         free(memory);
     }
 }
