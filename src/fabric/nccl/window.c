@@ -94,12 +94,12 @@ static epx_status_t enlist(const nccl_fabric_t *fabric, nccl_part_t *part)
 
 static void delist(nccl_part_t *part)
 {
-    if (part->link == NULL)
-        return;
-    pthread_mutex_lock(&registered.mutex);
-    *part->link = part->next;
-    if (part->next != NULL)
-        part->next->link = part->link;
+    pthread_mutex_lock(&registered.mutex); /* a neighbour that leaves the list writes part->link */
+    if (part->link != NULL) {
+        *part->link = part->next;
+        if (part->next != NULL)
+            part->next->link = part->link;
+    }
     part->link = NULL;
     pthread_mutex_unlock(&registered.mutex);
 }
