@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 import epx  # noqa: E402
 import epx.torch as et  # noqa: E402
 from test_plain import together  # noqa: E402
+from test_torch import ranks_on  # noqa: E402
 
 RANKS, EXPERTS, TOP_K, WIDTH = 3, 6, 2, 8
 LOCAL = EXPERTS // RANKS
@@ -33,12 +34,12 @@ def arrivals(rank: int) -> List[Tuple[int, int]]:
     ]
 
 
-def test_dispatch_and_combine(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dispatch_and_combine(transport: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EPX_TRANSPORT", transport)
 
-    def rank(comm: epx.Comm) -> None:
-        buffer = et.Buffer(comm, device="host", timeout_ms=30000)
-        x, ids, weights = problem(comm.rank)
+    def rank(comm: epx.Comm, place: str) -> None:
+        buffer = et.Buffer(comm, device=device, timeout_ms=30000)
+        x, ids, weights = (t.to(place) for t in problem(comm.rank))
         per_rank, _, per_expert, in_rank, event = buffer.get_dispatch_layout(ids, EXPERTS)
         assert per_rank.tolist() == in_rank.sum(0).tolist()
         assert per_expert.tolist() == [int((ids == e).sum()) for e in range(EXPERTS)]
@@ -48,21 +49,22 @@ def test_dispatch_and_combine(transport: str, monkeypatch: pytest.MonkeyPatch) -
         )  # fmt: skip
         event.current_stream_wait()
         wanted = arrivals(comm.rank)
-        assert rows.shape[0] == len(wanted)
+        assert rows.shape[0] == len(wanted) and rows.device.type == place
+        found, came_here, weights_here = rows.cpu(), came.cpu(), came_weights.cpu()
         if transport != "ragged":  # in the transport's own order: find each by its content
-            order = [next(i for i in range(len(wanted)) if torch.equal(rows[i], problem(s)[0][t])) for s, t in wanted]
+            order = [next(i for i in range(len(wanted)) if torch.equal(found[i], problem(s)[0][t])) for s, t in wanted]
             assert sorted(order) == list(range(len(wanted)))
         for i, (source, t) in zip(order if transport != "ragged" else range(len(wanted)), wanted):
             there, their_ids, their_weights = problem(source)
-            assert torch.equal(rows[i], there[t])
+            assert torch.equal(found[i], there[t])
             here = their_ids[t] // LOCAL == comm.rank
             here &= their_ids[t] >= 0
-            assert torch.equal(came[i], torch.where(here, their_ids[t] - comm.rank * LOCAL, -1))
-            assert torch.equal(came_weights[i], torch.where(here, their_weights[t], 0.0))
+            assert torch.equal(came_here[i], torch.where(here, their_ids[t] - comm.rank * LOCAL, -1))
+            assert torch.equal(weights_here[i], torch.where(here, their_weights[t], 0.0))
         assert each == [int((came == e).sum()) for e in range(LOCAL)]
         # Each rank answers with (rank + 1) times the row: sums over the ranks that a token went to.
         back, back_weights, _ = buffer.combine((comm.rank + 1) * rows, handle, topk_weights=came_weights)
-        factor = (in_rank * torch.arange(1, RANKS + 1)).sum(1, keepdim=True)
+        factor = (in_rank * torch.arange(1, RANKS + 1, device=place)).sum(1, keepdim=True)
         torch.testing.assert_close(back, factor * x)
         torch.testing.assert_close(back_weights, torch.where(ids >= 0, weights, 0.0))
         # The same layout for other rows, twice without a combine in between, then a combine on its own.
@@ -75,7 +77,7 @@ def test_dispatch_and_combine(transport: str, monkeypatch: pytest.MonkeyPatch) -
         torch.testing.assert_close(back, in_rank.sum(1, keepdim=True) * x)
         buffer.close()
 
-    together(rank, RANKS)
+    ranks_on(device, rank)
 
 
 class Dispatch(torch.autograd.Function):
@@ -116,7 +118,7 @@ def layer(buffer: et.Buffer, x: Any, ids: Any, weights: Any, scale: Any) -> Any:
     return Combine.apply(buffer, rows * factor, handle)
 
 
-def test_two_layers_with_gradients() -> None:
+def test_two_layers_with_gradients(device: str) -> None:
     scales = torch.linspace(0.5, 1.5, EXPERTS)
 
     def dense(x: Any, ids: Any, weights: Any, scale: Any) -> Any:
@@ -131,19 +133,20 @@ def test_two_layers_with_gradients() -> None:
         (out**2).sum().backward()
         right.append((out.detach(), x.grad, weights.grad))
 
-    def rank(comm: epx.Comm) -> None:
-        buffer = et.Buffer(comm, device="host", tokens_max=16, timeout_ms=30000)
-        own = scales[comm.rank * LOCAL : (comm.rank + 1) * LOCAL].clone().requires_grad_()
-        x, ids, weights = problem(comm.rank)
+    def rank(comm: epx.Comm, place: str) -> None:
+        buffer = et.Buffer(comm, device=device, tokens_max=16, timeout_ms=30000)
+        own = scales[comm.rank * LOCAL : (comm.rank + 1) * LOCAL].to(place, copy=True).requires_grad_()
+        x, ids, weights = (t.to(place) for t in problem(comm.rank))
         x, weights = x.requires_grad_(), weights.requires_grad_()
         out = layer(buffer, x + layer(buffer, x, ids, weights, own), ids, weights, own)
         (out**2).sum().backward()
         for ours, theirs in zip((out.detach(), x.grad, weights.grad), right[comm.rank]):
+            ours = ours.cpu()
             torch.testing.assert_close(ours, theirs if theirs is not None else torch.zeros_like(ours))
-        torch.testing.assert_close(own.grad, whole.grad[comm.rank * LOCAL : (comm.rank + 1) * LOCAL])
+        torch.testing.assert_close(own.grad.cpu(), whole.grad[comm.rank * LOCAL : (comm.rank + 1) * LOCAL])
         buffer.close()
 
-    together(rank, RANKS)
+    ranks_on(device, rank)
 
 
 def test_what_has_no_meaning_is_refused() -> None:

@@ -1,7 +1,8 @@
 # epx.torch against the same layer written densely in PyTorch. SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+import contextlib
+from typing import Any, Callable, Iterator, List, Tuple
 
 import pytest
 
@@ -11,6 +12,28 @@ import epx.torch as et  # noqa: E402
 from test_plain import together  # noqa: E402
 
 RANKS, EXPERTS, TOP_K, WIDTH, HIDDEN = 3, 7, 2, 12, 20
+
+
+@contextlib.contextmanager
+def place_of(device: str) -> Iterator[Any]:
+    """What a rank that is a thread needs: on a GPU a stream of its own, and backward passes on its own thread, since
+    autograd has one thread for each GPU and ranks would wait for each other on it."""
+    if device == "host":
+        yield "cpu"
+        return
+    with torch.cuda.stream(torch.cuda.Stream()), torch.autograd.set_multithreading_enabled(False):
+        yield "cuda"
+        torch.cuda.synchronize()
+
+
+def ranks_on(device: str, fn: Callable[[epx.Comm, Any], Any], ranks: int = RANKS) -> List[Any]:
+    """fn(comm, where tensors go) of every rank."""
+
+    def rank(comm: epx.Comm) -> Any:
+        with place_of(device) as place:
+            return fn(comm, place)
+
+    return together(rank, ranks)
 
 
 def problem(seed: int, rank: int) -> Tuple[Any, Any, Any]:
@@ -44,7 +67,7 @@ def dense(x: Any, ids: Any, weights: Any, params: List[Any]) -> Any:
 
 
 def loss_of(out: Any) -> Any:
-    return (out * torch.cos(torch.arange(WIDTH))).sum() + (out**2).sum()
+    return (out * torch.cos(torch.arange(WIDTH, device=out.device))).sum() + (out**2).sum()
 
 
 def expected(seed: int, layers: int) -> Tuple[List[Any], List[Any]]:
@@ -63,18 +86,19 @@ def expected(seed: int, layers: int) -> Tuple[List[Any], List[Any]]:
     return [p.grad for p in params], each
 
 
-def run(comm: epx.Comm, transport: str, seed: int, layers: int) -> Tuple[Any, ...]:
-    options = {"capacity_factor": "dropless", "transport": transport, "device": "host", "timeout_ms": 30000}
+def run(comm: epx.Comm, place: str, transport: str, seed: int, layers: int) -> Tuple[Any, ...]:
+    options = {"capacity_factor": "dropless", "transport": transport, "timeout_ms": 30000}
+    options["device"] = "host" if place == "cpu" else place
     with et.Group(comm=comm, experts=EXPERTS, top_k=TOP_K, width=WIDTH, tokens_max=16, **options) as group:
         assert group.transport == transport
         own = list(group.plain.info().local_experts)
-        params = [p[own].clone().requires_grad_() for p in all_params(seed)]
+        params = [p[own].to(place).requires_grad_() for p in all_params(seed)]
 
         def experts(rows: Any, sizes: Any) -> Any:
             parts = torch.split(rows, sizes.tolist())
             return torch.cat([one_expert(part, params[0][e], params[1][e]) for e, part in enumerate(parts)])
 
-        x, ids, weights = problem(seed, comm.rank)
+        x, ids, weights = (t.to(place) for t in problem(seed, comm.rank))
         x, weights = x.requires_grad_(), weights.requires_grad_()
         out = x
         for _ in range(layers):
@@ -84,13 +108,14 @@ def run(comm: epx.Comm, transport: str, seed: int, layers: int) -> Tuple[Any, ..
         count = dict(zip(et.COUNTS, counts.tolist()))
         assert count["routed"] == int((ids >= 0).sum()) and count["skipped"] == int((ids < 0).sum())
         assert count["dropped_sender"] == count["dropped_receiver"] == 0
-        return own, [p.grad for p in params], out.detach(), x.grad, weights.grad
+        answers = (out.detach().cpu(), x.grad.cpu(), weights.grad.cpu())
+        return own, [p.grad.cpu() for p in params], *answers
 
 
 @pytest.mark.parametrize("layers", [1, 3])
-def test_values_and_gradients(transport: str, layers: int) -> None:
+def test_values_and_gradients(transport: str, device: str, layers: int) -> None:
     params, each = expected(layers, layers)
-    answers = together(lambda comm: run(comm, transport, layers, layers), RANKS)
+    answers = ranks_on(device, lambda comm, place: run(comm, place, transport, layers, layers))
     close = {"rtol": 2e-5, "atol": 2e-5}
     for (own, gradients, *tensors), theirs in zip(answers, each):
         for ours, whole in zip(gradients, params):
@@ -99,36 +124,52 @@ def test_values_and_gradients(transport: str, layers: int) -> None:
             torch.testing.assert_close(ours, right, **close)
 
 
-def test_bad_tensors_are_refused_on_every_rank() -> None:
-    def rank(comm: epx.Comm) -> None:
-        with et.Group(comm=comm, experts=EXPERTS, top_k=TOP_K, width=WIDTH, tokens_max=16, device="host") as group:
-            ids, weights = torch.zeros(4, TOP_K, dtype=torch.int64), torch.ones(4, TOP_K)
+def test_bad_tensors_are_refused_on_every_rank(device: str) -> None:
+    def rank(comm: epx.Comm, place: str) -> None:
+        ones = lambda *shape: torch.ones(*shape, device=place)  # noqa: E731
+        with et.Group(comm=comm, experts=EXPERTS, top_k=TOP_K, width=WIDTH, tokens_max=16, device=device) as group:
+            ids, weights = torch.zeros(4, TOP_K, dtype=torch.int64, device=place), ones(4, TOP_K)
             experts = lambda rows, sizes: rows  # noqa: E731
             for x, i, w, why in (
-                (torch.ones(4, 5), ids, weights, "x has shape"),
-                (torch.ones(4, WIDTH), ids[:, :1], weights, "ids has shape"),
-                (torch.ones(4, WIDTH), ids, weights.double(), "weights|float64"),
-                (torch.ones(4, WIDTH), ids.float(), weights, "int32 or int64"),
+                (ones(4, 5), ids, weights, "x has shape"),
+                (ones(4, WIDTH), ids[:, :1], weights, "ids has shape"),
+                (ones(4, WIDTH), ids, weights.double(), "weights|float64"),
+                (ones(4, WIDTH), ids.float(), weights, "int32 or int64"),
             ):
                 with pytest.raises(epx.ArgumentError, match=why):
                     et.moe_layer(group, experts, x, i, w)
             with pytest.raises(epx.RoutingError, match="outside -1..6"):
-                et.moe_layer(group, experts, torch.ones(4, WIDTH), ids + EXPERTS, weights)
-            out = et.moe_layer(group, experts, torch.ones(4, WIDTH), ids, weights)
+                et.moe_layer(group, experts, ones(4, WIDTH), ids + EXPERTS, weights)
+                # A GPU finds it out by itself: the next look at the plan tells.
+                torch.cuda.synchronize()
+                group.plan(0).stats(group.stream())
+            out = et.moe_layer(group, experts, ones(4, WIDTH), ids, weights)
             assert out.shape == (4, WIDTH)
 
-    together(rank, 1)
+    ranks_on(device, rank, 1)
 
 
-def test_a_frozen_layer_keeps_nothing_back() -> None:
-    def rank(comm: epx.Comm) -> None:
+def test_tensors_of_another_device_are_refused(device: str) -> None:
+    def rank(comm: epx.Comm, place: str) -> None:
+        with et.Group(comm=comm, experts=EXPERTS, top_k=TOP_K, width=WIDTH, tokens_max=16, device=device) as group:
+            elsewhere = "meta" if device == "host" else "cpu"
+            ids = torch.zeros(4, TOP_K, dtype=torch.int64, device=elsewhere)
+            weights = torch.ones(4, TOP_K, device=elsewhere)
+            with pytest.raises(epx.ArgumentError, match="is on .*; the group's device is"):
+                et.moe_layer(group, lambda rows, sizes: rows, torch.ones(4, WIDTH, device=elsewhere), ids, weights)
+
+    ranks_on(device, rank, 1)
+
+
+def test_a_frozen_layer_keeps_nothing_back(device: str) -> None:
+    def rank(comm: epx.Comm, place: str) -> None:
         with et.Group(
-            comm=comm, experts=EXPERTS, top_k=TOP_K, width=WIDTH, tokens_max=16, device="host",
+            comm=comm, experts=EXPERTS, top_k=TOP_K, width=WIDTH, tokens_max=16, device=device,
             capacity_factor="dropless",
         ) as group, torch.no_grad():  # fmt: skip
-            x, ids, weights = problem(9, comm.rank)
+            x, ids, weights = (t.to(place) for t in problem(9, comm.rank))
             out = et.moe_layer(group, lambda rows, sizes: 2 * rows, x, ids, weights)
             assert not out.requires_grad
             torch.testing.assert_close(out, 2 * x * (weights * (ids >= 0)).sum(1, keepdim=True))
 
-    together(rank, RANKS)
+    ranks_on(device, rank)
