@@ -25,7 +25,8 @@ typedef struct kernels_bench {
 void *bench_take(kernels_bench_t *bench, size_t bytes, const void *host);
 uint64_t bench_dice(kernels_bench_t *bench);
 
-/* Seconds of one launch: the median of `repeats` runs of `batch` launches each. */
+/* Seconds of one launch: the median of `repeats` runs of `batch` launches each, from a graph where it is more
+ * than one. */
 typedef epx_status_t (*bench_launch_fn)(kernels_bench_t *bench, void *context);
 double bench_time(kernels_bench_t *bench, bench_launch_fn launch, void *context, int batch);
 

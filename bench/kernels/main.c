@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bench/kernels/bench.h"
+#include "kernels/cuda/graph.h"
 #include "src/device/cuda/cuda.h"
 #include "tools/common/options.h"
 #include "tools/common/program.h"
@@ -50,21 +51,40 @@ static int less(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* A graph of `batch` launches: one after the other, without the host in between. */
+static void *record(kernels_bench_t *bench, bench_launch_fn launch, void *context, int batch)
+{
+    void *graph = NULL;
+    int ok = check(bench, epx_cuda_record_begin(bench->stream), "recording");
+    for (int j = 0; ok && j < batch; j++)
+        ok = check(bench, launch(bench, context), "a kernel");
+    check(bench, epx_cuda_record_end(bench->stream, &graph), "recording");
+    return graph;
+}
+
 double bench_time(kernels_bench_t *bench, bench_launch_fn launch, void *context, int batch)
 {
     double seconds[REPEATS_MAX];
     const epx_device_ops_t *device = bench->device;
+    void *graph = NULL;
+    if (batch > 1 && check(bench, launch(bench, context), "a kernel")) /* asks the device what fits */
+        graph = record(bench, launch, context, batch);
     for (int64_t i = -2; i < bench->repeats; i++) {
         int ok = check(bench, device->event_record(bench->from, bench->stream), "timing");
-        for (int j = 0; j < batch; j++)
+        if (graph != NULL)
+            ok = ok && check(bench, epx_cuda_replay(graph, bench->stream), "a graph");
+        else
             ok = ok && check(bench, launch(bench, context), "a kernel");
         ok = ok && check(bench, device->event_record(bench->to, bench->stream), "timing");
         ok = ok && check(bench, device->synchronize(bench->stream), "a kernel");
-        if (!ok)
+        if (!ok) {
+            epx_cuda_record_destroy(graph);
             return 0;
+        }
         if (i >= 0)
             check(bench, device->event_elapsed(bench->from, bench->to, &seconds[i]), "timing");
     }
+    epx_cuda_record_destroy(graph);
     qsort(seconds, (size_t)bench->repeats, sizeof(seconds[0]), less);
     return seconds[bench->repeats / 2] / batch;
 }

@@ -6,7 +6,6 @@
 #include <epx/kernels_ragged.h>
 
 #include "bench/kernels/bench.h"
-#include "kernels/cuda/units.h"
 #include "tools/common/program.h"
 
 /* Rows in device memory and the orders that they are wanted in. */
@@ -147,11 +146,10 @@ static void pushes(kernels_bench_t *bench, const rows_t *r)
     static const int budgets[] = {8, 16, 24, 32, 64};
     args = make_push(bench, r, half, 2);
     for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
-        epx_cuda_limit_units(budgets[i]);
+        args.units = budgets[i];
         snprintf(what, sizeof(what), "push, T * K rows, grids for %d multiprocessors", budgets[i]);
         report_push(bench, r, what, &args, half, 0);
     }
-    epx_cuda_limit_units(0);
 }
 
 /* ---- expansion -------------------------------------------------------------------------------------------------- */
@@ -267,6 +265,12 @@ static void expansions(kernels_bench_t *bench, const rows_t *r, const expansion_
     line.floor_s = bench_fill_floor(bench, written);
     line.target = 0;
     bench_print(bench, &line);
+    args.src_stride = 0;
+    line.what = "  writes alone: one row to all places";
+    line.seconds = bench_time(bench, scatter, &args, 1);
+    line.read = 0;
+    bench_print(bench, &line);
+    line.read = read;
     line.what = "gather, the same rows by place";
     line.seconds = bench_time(bench, gather, &other, 1);
     line.floor_s = bench_copy_floor(bench, read, written);

@@ -80,9 +80,8 @@ const char *epx_record_folder(epx_recorder_h recorder);
  * first. */
 int32_t epx_record_text(epx_recorder_h recorder, const char *text);
 
-/* "From here on the rank does this." stream NULL: the host says so now; else in the order of the stream
- * (cuda), by one posted store that may be captured in a graph. EPX_ERR_ARG for a text that is not registered.
- */
+/* "From here on the rank does this." Stamped by the host when the call is made; this version stamps so with a
+ * stream of `cuda` too, not in the stream's order. EPX_ERR_ARG for a text that is not registered. */
 epx_status_t epx_mark(epx_recorder_h recorder, int32_t text_id, epx_stream_t stream);
 
 /*

@@ -20,13 +20,19 @@ struct rule {
     epx_accept_t accept;
     int64_t assignments_max;
     double cf, cs;
+    int64_t most_each; /* ragged, ring: rows that there is memory for, of each expert of a chunk */
 };
+
+__host__ __host__ __device__ inline int64_t accept_ceil(int64_t product, double factor, int64_t divisor);
 
 inline rule rule_of(const epx_shape_t *shape, int32_t waves)
 {
-    return {shape->virtual_ranks,   shape->experts,      waves,
-            shape->dropless,        shape->accept,       (int64_t)shape->virtual_tokens_max * shape->top_k,
-            shape->capacity_factor, shape->sender_factor};
+    rule r = {shape->virtual_ranks,   shape->experts,       waves,
+              shape->dropless,        shape->accept,        (int64_t)shape->virtual_tokens_max * shape->top_k,
+              shape->capacity_factor, shape->sender_factor, 1};
+    int64_t each = accept_ceil(r.ranks * r.assignments_max, r.cf, r.experts);
+    r.most_each = each > 1 ? each : 1;
+    return r;
 }
 
 __device__ inline int64_t clamp(int64_t value, int64_t low, int64_t high)
@@ -79,19 +85,20 @@ __device__ inline int64_t pooled_receiver_limit(const rule &r, int64_t valid_all
 
 __device__ inline int64_t ragged_capacity(const rule &r, int32_t chunk_experts, int64_t valid_all)
 {
-    int64_t all = r.ranks * r.assignments_max;
     if (chunk_experts == 0)
         return 0;
     if (r.dropless)
         return valid_all;
-    int64_t physical = chunk_experts * max((int64_t)1, accept_ceil(all, r.cf, r.experts));
-    return clamp(accept_ceil(valid_all * chunk_experts, r.cf, r.experts), chunk_experts, physical);
+    return clamp(accept_ceil(valid_all * chunk_experts, r.cf, r.experts), chunk_experts,
+                 chunk_experts * r.most_each);
 }
 
 __device__ inline int64_t even_share(const rule &r, int64_t valid_all)
 {
     return r.dropless ? valid_all : accept_ceil(valid_all, r.cf, r.experts);
 }
+
+static __device__ __noinline__ int32_t real_of(int32_t s, int32_t splits) { return s / splits; }
 
 /* Counts of all virtual senders as they came: behind the notice of each rank, [m, E]. A dead route has none.
  */
@@ -103,7 +110,7 @@ struct count_table {
 
     __device__ int32_t at(int32_t s, int32_t e) const
     {
-        int32_t r = splits == 1 ? s : s / splits;
+        int32_t r = splits == 1 ? s : real_of(s, splits);
         const int32_t *of_rank = (const int32_t *)(first + r * stride);
         return alive ? of_rank[(int64_t)(s - r * splits) * experts + e] : 0;
     }
@@ -120,12 +127,14 @@ struct gang {
     }
     __device__ int64_t sum(int64_t value) const
     {
+#pragma unroll 1
         for (int32_t d = lanes / 2; d > 0; d /= 2)
             value += __shfl_xor_sync(mask, value, d, lanes);
         return value;
     }
     __device__ int64_t through(int64_t value) const /* with those of the lanes before */
     {
+#pragma unroll 1
         for (int32_t d = 1; d < lanes; d *= 2) {
             int64_t other = __shfl_up_sync(mask, value, d, lanes);
             value += lane >= d ? other : 0;
@@ -153,7 +162,7 @@ __device__ inline chunk_place chunk_of(const rule &r, const epx_owners_t &owners
                                        int32_t c)
 {
     int32_t v = owners.owner[e], begin = owners.first[v], n = owners.first[v + 1] - begin;
-    return {begin + (int32_t)split_first(c, n, r.waves), at, begin + (int32_t)split_first(c + 1, n, r.waves)};
+    return {begin + split_first(c, n, r.waves), at, begin + split_first(c + 1, n, r.waves)};
 }
 
 /* How many rows the expert takes, of all senders. wanted[x]: what they want of the expert at place x of its
@@ -189,6 +198,7 @@ __device__ inline void take_ascending(const rule &r, const gang &g, int32_t e, i
                                       const count_table &n, int32_t ready, int32_t *acc, const F &emit)
 {
     int64_t before = 0;
+#pragma unroll 1
     for (int32_t s0 = 0; s0 < r.ranks; s0 += g.lanes) {
         int32_t s = s0 + g.lane;
         int64_t want = s >= r.ranks         ? 0
@@ -210,11 +220,13 @@ __device__ inline void take_fair(const rule &r, const gang &g, int32_t e, int64_
 {
     auto product = [&](int32_t s) { return n.at(s, e) * quota; };
     int64_t given = 0;
+#pragma unroll 1
     for (int32_t s = g.lane; s < r.ranks; s += g.lanes)
         given += product(s) / all;
     int64_t seats = quota - g.sum(given), low = 1, high = all;
     while (seats > 0 && high - low > 1) {
         int64_t middle = low + (high - low) / 2, reach = 0;
+#pragma unroll 1
         for (int32_t s = g.lane; s < r.ranks; s += g.lanes)
             reach += product(s) % all >= middle;
         if (g.sum(reach) >= seats)
@@ -223,9 +235,11 @@ __device__ inline void take_fair(const rule &r, const gang &g, int32_t e, int64_
             high = middle;
     }
     int64_t above = 0, ties_before = 0;
+#pragma unroll 1
     for (int32_t s = g.lane; s < r.ranks; s += g.lanes)
         above += product(s) % all > low;
     int64_t ties = seats > 0 ? seats - g.sum(above) : 0;
+#pragma unroll 1
     for (int32_t s0 = 0; s0 < r.ranks; s0 += g.lanes) {
         int32_t s = s0 + g.lane;
         int64_t want = s < r.ranks ? product(s) : 0, remainder = want % all;
@@ -264,6 +278,7 @@ __device__ inline void add_up_wanted(const rule &r, const gang &g, const count_t
                                      const expert_facts &f, int64_t *wanted)
 {
     int64_t sum = f.ready;
+#pragma unroll 1
     for (int32_t s = g.lane; r.ranks > g.lanes && s < r.ranks; s += g.lanes)
         sum += n.at(s, f.e);
     sum = g.sum(sum);
@@ -275,6 +290,7 @@ __device__ inline void add_up_wanted(const rule &r, const gang &g, const count_t
 __device__ inline int64_t add_up_valid(const rule &r, const int64_t *wanted, int64_t *room)
 {
     int64_t sum = 0;
+#pragma unroll 1
     for (int32_t x = (int32_t)threadIdx.x; x < r.experts; x += (int32_t)blockDim.x)
         sum += wanted[x];
     return block_sum(sum, room);
@@ -294,10 +310,12 @@ __device__ inline void accept_all(const rule &r, const team &our, const gang &g,
     expert_facts first = {};
     if (mine < r.experts)
         first = facts_of(r, g, owners, wave, n, mine);
+#pragma unroll 1
     for (int32_t at = mine; at < r.experts; at += gangs)
         add_up_wanted(r, g, n, at == mine ? first : facts_of(r, g, owners, wave, n, at), wanted);
     our.sync();
     int64_t valid_all = add_up_valid(r, wanted, room);
+#pragma unroll 1
     for (int32_t at = mine; at < r.experts; at += gangs) {
         expert_facts f = at == mine ? first : facts_of(r, g, owners, wave, n, at);
         int64_t quota = quota_of(r, g, wanted, f.place, valid_all);

@@ -27,6 +27,6 @@ extern "C" epx_status_t epx_cuda_checksum(const epx_k_checksum_t *args, epx_stre
     using namespace epx;
     if (args->n <= 0)
         return EPX_OK;
-    int blocks = at_most(persistent_blocks(site, checksum, THREADS, 0), (args->n + THREADS - 1) / THREADS);
+    int blocks = at_most(persistent_blocks(site, checksum, THREADS, 0, 0), (args->n + THREADS - 1) / THREADS);
     return launch("checksum", {blocks, THREADS, 0, 1}, stream, checksum, *args);
 }

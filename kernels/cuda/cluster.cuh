@@ -29,6 +29,9 @@ struct team {
     {
     }
     __device__ void sync() const { cluster.sync(); }
+    /* sync() in two halves, in each of which every thread takes part. */
+    __device__ void arrive() const { cooperative_groups::cluster_group::barrier_arrive(); }
+    __device__ void wait() const { cooperative_groups::cluster_group::barrier_wait(); }
     __device__ int32_t thread() const { return (int32_t)(block * blockDim.x + threadIdx.x); }
     __device__ int32_t threads() const { return (int32_t)(blocks * blockDim.x); }
     __device__ int32_t warp() const { return thread() / WARP; }
@@ -98,19 +101,30 @@ __device__ inline void block_before(T (&value)[N], T (&all)[N], block_sums<N, T>
     }
 }
 
-/* First of the items of block v when n are split in m blocks, the first n mod m one more; and the block of an
- * item. */
-__device__ inline int64_t split_first(int32_t v, int64_t n, int32_t m)
+/*
+ * First of the items of block v when n are split in m blocks, the first n mod m one more; and the block of an
+ * item. Divisions are many instructions, and routing kernels wait for theirs to be fetched: those that are
+ * rarely needed stand aside.
+ */
+template <typename I> __device__ __noinline__ I split_first_of(int32_t v, I n, int32_t m)
 {
-    return m == 1 ? v * n : v * (n / m) + min((int64_t)v, n % m);
+    return v * (n / m) + min((I)v, (I)(n % m));
+}
+
+template <typename I> __device__ inline I split_first(int32_t v, I n, int32_t m)
+{
+    return m == 1 ? v * n : split_first_of(v, n, m);
+}
+
+static __device__ __noinline__ int32_t split_block_of(int64_t t, int64_t n, int32_t m)
+{
+    int64_t small = n / m, larger = n % m, edge = larger * (small + 1);
+    return (int32_t)(t < edge ? t / (small + 1) : larger + (t - edge) / small);
 }
 
 __device__ inline int32_t split_of(int64_t t, int64_t n, int32_t m)
 {
-    if (m == 1)
-        return 0;
-    int64_t small = n / m, larger = n % m, edge = larger * (small + 1);
-    return (int32_t)(t < edge ? t / (small + 1) : larger + (t - edge) / small);
+    return m == 1 ? 0 : split_block_of(t, n, m);
 }
 
 /* ---- launching -------------------------------------------------------------------------------------------------- */

@@ -13,19 +13,19 @@ namespace epx
 namespace
 {
 
-enum { THREADS = 256, TOGETHER = 1 };
+enum { THREADS = 1024, TOGETHER = 1 };
 
 /* Terms k0 .. k0 + 31 of token t, one on each lane. */
 __device__ inline terms terms_of(const epx_k_combine_t &args, int64_t t, int32_t k0)
 {
     int32_t k = k0 + lane_id();
-    int64_t a = t * args.columns + k, place = k < args.columns ? __ldg(args.place + a) : -1,
+    int64_t a = t * args.columns + k, place = k < args.columns ? fresh(args.place + a) : -1,
             row = place - args.lo;
-    bool there = place >= args.lo && place < args.hi && (args.kept == nullptr || __ldg(args.kept + row) != 0);
+    bool there = place >= args.lo && place < args.hi && (args.kept == nullptr || fresh(args.kept + row) != 0);
     terms of = {__ballot_sync(ALL, there), nullptr, 1.0f};
     if (there) {
         of.row = (const char *)args.rows + row * args.row_stride;
-        of.weight = args.weights != nullptr ? __ldg(args.weights + a) : 1.0f;
+        of.weight = args.weights != nullptr ? fresh(args.weights + a) : 1.0f;
     }
     return of;
 }
@@ -58,9 +58,11 @@ __device__ inline void combine_blocks(const epx_k_combine_t &args, int64_t t, in
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS, 4) combine(const __grid_constant__ epx_k_combine_t args)
+__global__ void __launch_bounds__(THREADS, 1) combine(const __grid_constant__ epx_k_combine_t args)
 {
-    int64_t tokens = args.tokens_device != nullptr ? __ldg(args.tokens_device) : args.tokens;
+    behind_previous();
+    let_next_begin();
+    int64_t tokens = args.tokens_device != nullptr ? fresh(args.tokens_device) : args.tokens;
     int32_t blocks = blocks_of<N>(args.width), cut = cut_rows((int32_t)tokens, blocks, 1),
             each = piece_bytes(blocks, cut, 1);
     for (int32_t unit = warp_of_grid(); unit < (int32_t)tokens * cut; unit += warps_of_grid()) {
@@ -92,7 +94,7 @@ extern "C" epx_status_t epx_cuda_combine(const epx_k_combine_t *args, epx_stream
     return by_type(args->row_type, is_aligned(args), [&](auto type, auto n) {
         typedef decltype(type) T;
         constexpr int N = decltype(n)::value;
-        int blocks = persistent_blocks(site<T, N>, combine<T, N>, THREADS, 0);
-        return launch("combine", {blocks, THREADS, 0, 1}, stream, combine<T, N>, *args);
+        int blocks = persistent_blocks(site<T, N>, combine<T, N>, THREADS, 0, args->units);
+        return launch("combine", {blocks, THREADS, 0, 1, true}, stream, combine<T, N>, *args);
     });
 }

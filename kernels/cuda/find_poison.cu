@@ -57,6 +57,6 @@ launch_site site;
 extern "C" epx_status_t epx_cuda_find_poison(const epx_k_find_poison_t *args, epx_stream_t stream)
 {
     using namespace epx;
-    shape1 shape = {persistent_blocks(site, find_poison, THREADS, 0), THREADS, 0, 1};
+    shape1 shape = {persistent_blocks(site, find_poison, THREADS, 0, 0), THREADS, 0, 1};
     return find_first_bad("find_poison", shape, stream, find_poison, *args);
 }

@@ -4,9 +4,9 @@
  * Where the batch is an expansion, a source row is wanted by several experts, and what all rows are does not
  * fit the second-level cache. Rows of an expert come in the order of their tokens, so the experts are walked
  * side by side, a fraction of each after the other: then a row is wanted again soon after it was read, and
- * memory is read once.
+ * memory is read once. Rows at multiples of 16 bytes go by bulk copies.
  */
-#include "kernels/cuda/segments.cuh"
+#include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -15,7 +15,7 @@ namespace
 {
 
 enum width { NARROW, ODD, ALIGNED };
-enum { THREADS = 512, TILE = 2048, ROUNDS_MAX = 64, GRAIN = 1024 };
+enum { THREADS = 1024, TILE = 2048, ROUNDS_MAX = 64, GRAIN = 1024 };
 constexpr int64_t FEW_BYTES = 64;
 
 struct gather_shared {
@@ -30,46 +30,87 @@ __device__ inline int32_t fraction(int64_t count, int32_t r, int32_t rounds)
 }
 
 /* Segment i: the fraction i / experts of the tile's expert i mod experts. */
+template <int BLOCK>
 __device__ inline int32_t build(gather_shared &shared, const epx_k_gather_t &args, int32_t tile,
                                 int32_t experts, int32_t rounds)
 {
     const int64_t *start = args.rows.start + tile, *count = args.rows.count + tile;
-    return add_up<THREADS>(shared.table, experts * rounds, [&](int32_t i) {
+    return add_up<BLOCK>(shared.table, experts * rounds, [&](int32_t i) {
         int32_t r = i / experts, e = i - r * experts;
-        int64_t all = __ldg(count + e);
+        int64_t all = fresh(count + e);
         int32_t from = fraction(all, r, rounds);
-        shared.first[i] = (int32_t)__ldg(start + e) + from;
+        shared.first[i] = (int32_t)fresh(start + e) + from;
         return fraction(all, r + 1, rounds) - from;
     });
 }
 
 __device__ inline int64_t source_of(const epx_k_gather_t &args, int32_t g)
 {
-    return args.index != nullptr ? __ldg(args.index + g) : g;
+    return args.index != nullptr ? fresh(args.index + g) : g;
+}
+
+/* Rows at multiples of 16 bytes. */
+template <typename B>
+__global__ void __launch_bounds__(B::THREADS, 1) gather_bulk(const __grid_constant__ epx_k_gather_t args)
+{
+    extern __shared__ __align__(128) char dynamic[];
+    __shared__ gather_shared shared;
+    __shared__ bulk_shared<B, bulk_target> bulk;
+    const int32_t *before = shared.table.before;
+    bulk_mover<B> mover(dynamic, bulk);
+    behind_previous();
+    let_next_begin();
+    for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {
+        int32_t experts = args.rows.experts - tile < TILE ? args.rows.experts - tile : TILE;
+        int32_t rounds = args.index == nullptr ? 1 : min(TILE / experts, (int32_t)ROUNDS_MAX),
+                n = experts * rounds, width = (int32_t)args.bytes;
+        if (tile > 0)
+            __syncthreads();
+        int32_t total = build<B::THREADS>(shared, args, tile, experts, rounds);
+        int32_t cut = bulk_cut<B>(total, width), each = bulk_piece(width, cut);
+        int64_t units = (int64_t)total * cut, step = warps_of_grid();
+        for (int64_t first = warp_of_grid(); first < units; first += WARP * step) {
+            int64_t unit = first + lane_id() * step;
+            char *to = nullptr;
+            const char *src = nullptr;
+            int32_t bytes = 0;
+            if (unit < units) {
+                int32_t r = (int32_t)(unit / cut), from = (int32_t)(unit - (int64_t)r * cut) * each;
+                int32_t i = find_segment_alone(before, n, r), g = shared.first[i] + r - before[i];
+                to = (char *)args.dst + g * args.dst_stride + from;
+                src = (const char *)args.src + source_of(args, g) * args.src_stride + from;
+                bytes = min(width - from, each);
+            }
+            move_pieces(mover, to, src, bytes);
+        }
+    }
+    if (lane_id() == 0)
+        mover.finish();
 }
 
 template <width WIDTH>
-__global__ void __launch_bounds__(THREADS, 2) gather_rows(const __grid_constant__ epx_k_gather_t args)
+__global__ void __launch_bounds__(THREADS, 1) gather_rows(const __grid_constant__ epx_k_gather_t args)
 {
     __shared__ gather_shared shared;
     const int32_t *before = shared.table.before;
+    behind_previous();
+    let_next_begin();
     for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {
         int32_t experts = args.rows.experts - tile < TILE ? args.rows.experts - tile : TILE;
         int32_t rounds = args.index == nullptr ? 1 : min(TILE / experts, (int32_t)ROUNDS_MAX),
                 n = experts * rounds;
         if (tile > 0)
             __syncthreads();
-        int32_t total = build(shared, args, tile, experts, rounds);
+        int32_t total = build<THREADS>(shared, args, tile, experts, rounds);
         if constexpr (WIDTH != NARROW) {
             int32_t bytes = (int32_t)args.bytes, cut = cut_rows(total, bytes, GRAIN),
                     each = piece_bytes(bytes, cut, GRAIN);
             for (int32_t unit = warp_of_grid(); unit < total * cut; unit += warps_of_grid()) {
                 int32_t r = unit / cut, from = (unit - r * cut) * each;
                 int32_t i = find_segment(before, n, r), g = shared.first[i] + r - before[i];
-                copy_bytes<WIDTH == ALIGNED>((char *)args.dst + g * args.dst_stride + from,
-                                             (const char *)args.src + source_of(args, g) * args.src_stride +
-                                                 from,
-                                             min(bytes - from, each));
+                copy_bytes<false>((char *)args.dst + g * args.dst_stride + from,
+                                  (const char *)args.src + source_of(args, g) * args.src_stride + from,
+                                  min(bytes - from, each));
             }
         } else {
             for (int64_t r = blockIdx.x * THREADS + threadIdx.x; r < total;
@@ -83,7 +124,14 @@ __global__ void __launch_bounds__(THREADS, 2) gather_rows(const __grid_constant_
     }
 }
 
-launch_site sites[3];
+launch_site sites[2];
+template <typename B> launch_site bulk_site;
+
+template <typename B> epx_status_t gather_by_bulk(const epx_k_gather_t *args, epx_stream_t stream)
+{
+    int blocks = persistent_blocks(bulk_site<B>, gather_bulk<B>, B::THREADS, B::SHARED, args->units);
+    return launch("gather", {blocks, B::THREADS, B::SHARED, 1, true}, stream, gather_bulk<B>, *args);
+}
 
 width width_of(const epx_k_gather_t *args)
 {
@@ -101,10 +149,10 @@ extern "C" epx_status_t epx_cuda_gather(const epx_k_gather_t *args, epx_stream_t
     using namespace epx;
     if (args->rows.experts <= 0)
         return EPX_OK;
-    static void (*const kernels[])(epx_k_gather_t) = {gather_rows<NARROW>, gather_rows<ODD>,
-                                                      gather_rows<ALIGNED>};
     width which = width_of(args);
-    auto kernel = kernels[which];
-    shape1 shape = {persistent_blocks(sites[which], kernel, THREADS, 0), THREADS, 0, 1};
+    if (which == ALIGNED)
+        return gather_by_bulk<move_build>(args, stream);
+    auto kernel = which == NARROW ? gather_rows<NARROW> : gather_rows<ODD>;
+    shape1 shape = {persistent_blocks(sites[which], kernel, THREADS, 0, args->units), THREADS, 0, 1, true};
     return launch("gather", shape, stream, kernel, *args);
 }

@@ -33,9 +33,14 @@ inline int current_device()
     return device;
 }
 
-/* Blocks of a persistent grid. limited: within the budget of multiprocessors that the group may use. */
+/*
+ * Blocks of a persistent grid. budget: multiprocessors that it may fill, 0: all. Blocks go to whichever
+ * multiprocessor is emptiest, so several for each of the budget would be spread over more of them: within a
+ * budget each gets one.
+ */
 template <typename... P>
-inline int persistent_blocks(launch_site &site, void (*kernel)(P...), int threads, size_t shared)
+inline int persistent_blocks(launch_site &site, void (*kernel)(P...), int threads, size_t shared,
+                             int32_t budget)
 {
     int device = current_device(), units = epx_cuda_units(device);
     std::atomic<int> *known = device < DEVICES_REMEMBERED ? &site.blocks[device] : nullptr;
@@ -51,7 +56,7 @@ inline int persistent_blocks(launch_site &site, void (*kernel)(P...), int thread
         if (known)
             known->store(each, std::memory_order_relaxed);
     }
-    return units * each;
+    return budget > 0 && budget < units ? budget : units * each;
 }
 
 struct shape1 {

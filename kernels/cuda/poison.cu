@@ -36,6 +36,6 @@ extern "C" epx_status_t epx_cuda_poison(const epx_k_poison_t *args, epx_stream_t
     if (args->bytes <= 0)
         return EPX_OK;
     int blocks =
-        at_most(persistent_blocks(site, poison, THREADS, 0), (args->bytes / 16 + THREADS - 1) / THREADS);
+        at_most(persistent_blocks(site, poison, THREADS, 0, 0), (args->bytes / 16 + THREADS - 1) / THREADS);
     return launch("poison", {blocks, THREADS, 0, 1}, stream, poison, (uint16_t *)args->rows, args->bytes / 2);
 }

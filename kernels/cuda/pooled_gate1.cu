@@ -15,6 +15,8 @@ namespace
 
 enum { TABLES = 3 };
 
+static __device__ __noinline__ int32_t column_of(int32_t a, int32_t columns) { return a % columns; }
+
 /* One sender at work; the tables [N] are shared memory of each block, equal in all. */
 struct gate {
     const epx_k_pooled_gate1_t &args;
@@ -73,7 +75,7 @@ __device__ inline void first_choices(gate &g, uint32_t *counters, int32_t range,
         ordinals o(counters, min(g.layout.virtual_ranks - from, range));
         uint32_t valid = 0;
         auto destination = [&](int32_t a) {
-            int32_t e = columns == top_k || a % columns < top_k ? args.expert[a] : -1;
+            int32_t e = columns == top_k || column_of(a, columns) < top_k ? args.expert[a] : -1;
             return e >= 0 ? g.layout.owner[e] : -1;
         };
         auto key = [&](int32_t a) {
@@ -82,11 +84,15 @@ __device__ inline void first_choices(gate &g, uint32_t *counters, int32_t range,
         };
         if (from > 0)
             g.our.sync();
-        count_items(o, items, [&](int32_t a) {
-            int32_t d = destination(a);
-            valid += d >= 0;
-            return d >= 0 ? d - from : -1;
-        });
+        held_items held;
+        count_items(
+            o, items,
+            [&](int32_t a) {
+                int32_t d = destination(a);
+                valid += d >= 0;
+                return d >= 0 ? d - from : -1;
+            },
+            held);
         if (from == 0) {
             valid = __reduce_add_sync(ALL, valid);
             if (lane_id() == 0)
@@ -98,13 +104,16 @@ __device__ inline void first_choices(gate &g, uint32_t *counters, int32_t range,
         });
         g.valid = shared.valid_all;
         open_gates(g, o, from, shared.room);
-        place_items(o, items, key, [&](int32_t a, int32_t k, int32_t ordinal) {
-            if (ordinal >= 0)
-                args.place[a] =
-                    (uint32_t)ordinal < g.room[from + k] ? place_at(g, from + k, (uint32_t)ordinal) : -1;
-            else if (from == 0)
-                args.place[a] = -1;
-        });
+        place_items(
+            o, items, key,
+            [&](int32_t a, int32_t k, int32_t ordinal) {
+                if (ordinal >= 0)
+                    args.place[a] =
+                        (uint32_t)ordinal < g.room[from + k] ? place_at(g, from + k, (uint32_t)ordinal) : -1;
+                else if (from == 0)
+                    args.place[a] = -1;
+            },
+            held);
     }
 }
 
@@ -130,16 +139,20 @@ __device__ inline void spill_round(gate &g, uint32_t *counters, int32_t range, i
             return d >= 0 ? d - from : -1;
         };
         g.our.sync();
-        count_items(o, tokens, key);
+        held_items held;
+        count_items(o, tokens, key, held);
         add_up_items(o, g.our);
-        place_items(o, tokens, key, [&](int32_t t, int32_t k, int32_t ordinal) {
-            if (ordinal < 0)
-                return;
-            uint32_t number = g.taken[from + k] + (uint32_t)ordinal;
-            if (number < g.room[from + k])
-                g.args.place[(int64_t)t * g.layout.columns + g.layout.top_k + x] =
-                    place_at(g, from + k, number);
-        });
+        place_items(
+            o, tokens, key,
+            [&](int32_t t, int32_t k, int32_t ordinal) {
+                if (ordinal < 0)
+                    return;
+                uint32_t number = g.taken[from + k] + (uint32_t)ordinal;
+                if (number < g.room[from + k])
+                    g.args.place[(int64_t)t * g.layout.columns + g.layout.top_k + x] =
+                        place_at(g, from + k, number);
+            },
+            held);
         int64_t more = 0;
         __syncthreads();
         for (int32_t k = (int32_t)threadIdx.x; k < o.keys; k += (int32_t)blockDim.x) {
@@ -189,6 +202,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
     extern __shared__ uint32_t tables[];
     __shared__ gate_shared shared;
     team our;
+    behind_previous();
+    let_next_begin();
     int32_t i = our.index(), ranks = layout.virtual_ranks;
     if (args.notice->bad_at != EPX_NOTICE_GOOD) {
         if (our.thread() == 0)
@@ -238,7 +253,7 @@ extern "C" epx_status_t epx_cuda_pooled_gate1(const epx_k_pooled_gate1_t *args, 
     if (status == EPX_OK)
         status = launch("pooled_gate1",
                         {blocks * layout.splits, plan.threads,
-                         plan.bytes + TABLES * (size_t)layout.virtual_ranks * sizeof(uint32_t), blocks},
+                         plan.bytes + TABLES * (size_t)layout.virtual_ranks * sizeof(uint32_t), blocks, true},
                         stream, pooled_gate1, *args, layout, (int32_t)plan.range);
     return status;
 }

@@ -202,13 +202,17 @@ __device__ inline void gate(const receiver &r, const team &our, uint32_t *counte
         };
         if (from > 0)
             our.sync();
-        count_items(o, items, [&](int32_t i) {
-            incoming in(r, i);
-            uint32_t tag = tag_at(r.args, r.layout, in.source, in.q);
-            if (tag > (uint32_t)r.layout.experts)
-                atomicMin(&r.shared.bad, number_of(r.layout, in.source, in.q));
-            return key_of(tag);
-        });
+        held_items held;
+        count_items(
+            o, items,
+            [&](int32_t i) {
+                incoming in(r, i);
+                uint32_t tag = tag_at(r.args, r.layout, in.source, in.q);
+                if (tag > (uint32_t)r.layout.experts)
+                    atomicMin(&r.shared.bad, number_of(r.layout, in.source, in.q));
+                return key_of(tag);
+            },
+            held);
         add_up_items(o, our, [&] {
             if (from == 0 && threadIdx.x < WARP)
                 report_bad(r, our);
@@ -217,10 +221,13 @@ __device__ inline void gate(const receiver &r, const team &our, uint32_t *counte
         });
         if (our.block == 0)
             count_kept(r, o, from);
-        place_items(o, items, key, [&](int32_t i, int32_t k, int32_t ordinal) {
-            if (from == 0 || ordinal >= 0)
-                put_row(r, i, from + k, ordinal);
-        });
+        place_items(
+            o, items, key,
+            [&](int32_t i, int32_t k, int32_t ordinal) {
+                if (from == 0 || ordinal >= 0)
+                    put_row(r, i, from + k, ordinal);
+            },
+            held);
     }
 }
 
@@ -231,6 +238,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
     extern __shared__ uint32_t tables[];
     __shared__ gate2_shared shared;
     team our;
+    behind_previous();
+    let_next_begin();
     int32_t v = layout.rank * layout.splits + our.index();
     receiver r = {args,
                   layout,
@@ -241,7 +250,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
                   layout.virtual_ranks,
                   (const int32_t *)tables};
     if (threadIdx.x == 0)
-        shared.bad = NONE_BAD, shared.valid = 0, shared.failed = INT32_MAX;
+        shared.bad = NONE_BAD, shared.valid = 0,
+        shared.failed = args.verdict.head->valid < 0 ? layout.rank : INT32_MAX;
     __syncthreads();
     look_at_headers(r, tables);
     __syncthreads();
@@ -285,7 +295,7 @@ extern "C" epx_status_t epx_cuda_pooled_gate2(const epx_k_pooled_gate2_t *args, 
     if (status == EPX_OK)
         status = launch("pooled_gate2",
                         {blocks * layout.splits, plan.threads,
-                         plan.bytes + TABLES * (size_t)layout.virtual_ranks * sizeof(uint32_t), blocks},
+                         plan.bytes + TABLES * (size_t)layout.virtual_ranks * sizeof(uint32_t), blocks, true},
                         stream, pooled_gate2, *args, layout, (int32_t)plan.range);
     if (status == EPX_OK && layout.splits > 1)
         status = launch("pooled_gate2", {1, 1, 0, 1}, stream, end_of_all, *args, layout);

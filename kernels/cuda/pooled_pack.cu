@@ -57,6 +57,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
                 const __grid_constant__ pooled_layout layout)
 {
     team our;
+    behind_previous();
+    let_next_begin();
     for (int32_t h = our.thread(); h < layout.home_rows; h += our.threads())
         args.list[h] = -1;
     our.sync();
@@ -86,5 +88,6 @@ extern "C" epx_status_t epx_cuda_pooled_pack(const epx_k_pooled_pack_t *args, ep
                                                    : args->tokens * layout.columns;
     int blocks =
         cluster_for(cluster_limit(site, pooled_pack), items > layout.home_rows ? items : layout.home_rows);
-    return launch("pooled_pack", {blocks, ROUTE_THREADS, 0, blocks}, stream, pooled_pack, *args, layout);
+    return launch("pooled_pack", {blocks, ROUTE_THREADS, 0, blocks, true}, stream, pooled_pack, *args,
+                  layout);
 }

@@ -1,12 +1,13 @@
 /*
- * push: the entries of runs to the rows of peers. SPDX-License-Identifier: Apache-2.0
+ * push: entries of lists to consecutive rows of peers. SPDX-License-Identifier:
+ * Apache-2.0
  *
- * One warp takes one row, or a piece of it where rows are few, with the parts that stand beside it: those of
- * a few bytes are one lane's. A push of small parts alone has one thread for each entry, and so have
- * checksums, which are serial.
+ * Rows at multiples of 16 bytes go by bulk copies, in pieces; other rows by a
+ * warp each. Small parts are a thread's for each entry, and so are checksums,
+ * which are serial. Several pushes are one launch.
  */
+#include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/checksum.cuh"
-#include "kernels/cuda/segments.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -14,12 +15,34 @@ namespace epx
 namespace
 {
 
-enum { THREADS = 512, TILE = 1024, GRAIN = 1024 };
+enum { THREADS = 1024, TILE = 1024, GRAIN = 1024, NARROW_THREADS = 256, PUSHES_MAX = 6 };
 constexpr int64_t FEW_BYTES = 64;
 
 __host__ __device__ inline bool is_wide(const epx_part_t &part)
 {
     return part.kind == EPX_PART_COPY && part.bytes > FEW_BYTES;
+}
+
+__host__ __device__ inline bool has_wide(const epx_k_push_t &args)
+{
+    bool any = false;
+    for (int32_t p = 0; p < args.parts; p++)
+        any = any || is_wide(args.part[p]);
+    return any;
+}
+
+__device__ inline bool has_narrow(const epx_k_push_t &args)
+{
+    bool any = false;
+    for (int32_t p = 0; p < args.parts; p++)
+        any = any || (!is_wide(args.part[p]) && args.part[p].kind != EPX_PART_CHECKSUM);
+    return any;
+}
+
+/* None behind a gate that is shut. */
+__device__ inline int32_t runs_of(const epx_k_push_t &args)
+{
+    return args.gate != nullptr && *(const volatile int32_t *)args.gate != 1 ? 0 : args.run_count;
 }
 
 /* Where one entry goes. */
@@ -31,8 +54,7 @@ struct entry {
 __device__ inline entry entry_at(const epx_k_push_t &args, const epx_run_t *run, int32_t j)
 {
     int64_t i = run->first + j;
-    return {args.index != nullptr ? __ldg(args.index + i) : i, run->row + j,
-            (char *)__ldg((const uint64_t *)args.dst + run->peer)};
+    return {args.index != nullptr ? args.index[i] : i, run->row + j, (char *)args.dst[run->peer]};
 }
 
 __device__ inline char *part_to(const epx_part_t &part, const entry &at)
@@ -57,70 +79,231 @@ __device__ inline void put_narrow(const epx_k_push_t &args, const epx_part_t &pa
 }
 
 /* All wide parts are cut into the same number of pieces. */
-template <bool ALIGNED>
 __device__ inline void put_wide(const epx_part_t &part, const entry &at, int32_t piece, int32_t count)
 {
     int32_t all = (int32_t)part.bytes, each = piece_bytes(all, count, GRAIN), from = piece * each,
             bytes = min(all - from, each);
     if (bytes > 0)
-        copy_bytes<ALIGNED>(part_to(part, at) + from, part_from(part, at) + from, bytes);
+        copy_bytes<false>(part_to(part, at) + from, part_from(part, at) + from, bytes);
 }
 
-template <bool ALIGNED>
-__global__ void __launch_bounds__(THREADS, 2)
+/* Rows at any addresses: the wide parts, by a warp for each row. */
+__global__ void __launch_bounds__(THREADS, 1)
     push_rows(const __grid_constant__ epx_k_push_t args, int32_t widest)
 {
     __shared__ segments<TILE> table;
-    for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
+    behind_previous();
+    let_next_begin();
+    int32_t all = runs_of(args);
+    for (int32_t tile = 0; tile < all; tile += TILE) {
         const epx_run_t *runs = args.runs + tile;
-        int32_t n = args.run_count - tile < TILE ? args.run_count - tile : TILE;
-        if (tile > 0)
-            __syncthreads();
-        int32_t total = add_up<THREADS>(table, n, [&](int32_t i) { return max(__ldg(&runs[i].rows), 0); });
+        int32_t n = min(all - tile, (int32_t)TILE);
+        __syncthreads();
+        int32_t total = add_up<THREADS>(table, n, [&](int32_t i) { return max(runs[i].rows, 0); });
         int32_t cut = cut_rows(total, widest, GRAIN);
         for (int32_t unit = warp_of_grid(); unit < total * cut; unit += warps_of_grid()) {
             int32_t r = unit / cut, piece = unit - r * cut;
             int32_t i = find_segment(table.before, n, r);
             entry at = entry_at(args, runs + i, r - table.before[i]);
-            if (at.source < 0)
-                continue;
-            if (piece == 0 && lane_id() < args.parts && !is_wide(args.part[lane_id()]) &&
-                args.part[lane_id()].kind != EPX_PART_CHECKSUM)
-                put_narrow(args, args.part[lane_id()], at);
-            for (int32_t p = 0; p < args.parts; p++)
+            for (int32_t p = 0; at.source >= 0 && p < args.parts; p++)
                 if (is_wide(args.part[p]))
-                    put_wide<ALIGNED>(args.part[p], at, piece, cut);
+                    put_wide(args.part[p], at, piece, cut);
         }
     }
 }
 
-__global__ void __launch_bounds__(THREADS)
-    push_entries(const __grid_constant__ epx_k_push_t args, bool narrow, bool checksums)
+/* Pushes of one launch, in no order. */
+struct push_set {
+    epx_k_push_t one[PUSHES_MAX];
+    int32_t count;
+};
+
+/* All threads of a group: calls fn(entry) for this thread's entries of a push;
+ * `thread` of `threads` in all.
+ */
+template <int BLOCK, typename GROUP, typename F>
+__device__ inline void each_entry(const epx_k_push_t &args, segments<TILE> &table, int64_t thread,
+                                  int64_t threads, const F &fn)
 {
-    __shared__ segments<TILE> table;
-    for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
+    int32_t all = runs_of(args);
+    for (int32_t tile = 0; tile < all; tile += TILE) {
         const epx_run_t *runs = args.runs + tile;
-        int32_t n = args.run_count - tile < TILE ? args.run_count - tile : TILE;
-        if (tile > 0)
-            __syncthreads();
-        int32_t total = add_up<THREADS>(table, n, [&](int32_t i) { return max(__ldg(&runs[i].rows), 0); });
-        for (int64_t r = blockIdx.x * THREADS + threadIdx.x; r < total; r += (int64_t)gridDim.x * THREADS) {
+        int32_t n = min(all - tile, (int32_t)TILE);
+        GROUP::sync();
+        int32_t total = add_up<BLOCK, GROUP>(table, n, [&](int32_t i) { return max(runs[i].rows, 0); });
+        for (int64_t r = thread; r < total; r += threads) {
             int32_t i = find_segment_alone(table.before, n, (int32_t)r);
             entry at = entry_at(args, runs + i, (int32_t)r - table.before[i]);
-            if (at.source < 0)
-                continue;
+            if (at.source >= 0)
+                fn(at);
+        }
+    }
+}
+
+__device__ inline void put_all_narrow(const epx_k_push_t &args, const entry &at)
+{
+    for (int32_t p = 0; p < args.parts; p++)
+        if (!is_wide(args.part[p]) && args.part[p].kind != EPX_PART_CHECKSUM)
+            put_narrow(args, args.part[p], at);
+}
+
+/* The wide parts of a push, by the movers of all blocks. */
+template <typename B, typename GROUP>
+__device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segments<TILE> &table,
+                                 bulk_mover<B> &mover)
+{
+    int64_t warp = (int64_t)blockIdx.x * B::WARPS + GROUP::thread() / WARP,
+            step = (int64_t)gridDim.x * B::WARPS;
+    int32_t all = runs_of(args);
+    for (int32_t tile = 0; tile < all; tile += TILE) {
+        const epx_run_t *runs = args.runs + tile;
+        int32_t n = min(all - tile, (int32_t)TILE);
+        GROUP::sync();
+        int32_t total = add_up<B::THREADS, GROUP>(table, n, [&](int32_t i) { return max(runs[i].rows, 0); });
+        int32_t cut = bulk_cut<B>(total, widest);
+        int64_t units = (int64_t)total * cut;
+        for (int64_t first = warp; first < units; first += WARP * step) {
+            int64_t unit = first + lane_id() * step;
+            entry at = {-1, 0, nullptr};
+            int32_t piece = 0;
+            if (unit < units) {
+                int32_t r = (int32_t)(unit / cut), i = find_segment_alone(table.before, n, r);
+                piece = (int32_t)(unit - (int64_t)r * cut);
+                at = entry_at(args, runs + i, r - table.before[i]);
+            }
             for (int32_t p = 0; p < args.parts; p++) {
                 const epx_part_t &part = args.part[p];
-                if (checksums && part.kind == EPX_PART_CHECKSUM)
-                    *(uint32_t *)part_to(part, at) = row_checksum(part_from(part, at), part.bytes);
-                else if (narrow && part.kind != EPX_PART_CHECKSUM)
-                    put_narrow(args, part, at);
+                if (!is_wide(part))
+                    continue;
+                int32_t each = bulk_piece((int32_t)part.bytes, cut), from = piece * each,
+                        bytes = min((int32_t)part.bytes - from, each);
+                move_pieces(mover, part_to(part, at) + from, part_from(part, at) + from,
+                            at.source >= 0 ? bytes : 0);
             }
         }
     }
 }
 
-launch_site aligned_site, rows_site, entries_site;
+/* Rows at multiples of 16 bytes: some warps ask for bulk copies of the wide
+ * parts, others do the small parts.
+ */
+template <typename B>
+__global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
+    push_bulk(const __grid_constant__ push_set set, int32_t widest)
+{
+    typedef part_of_block<0, B::THREADS, 1> movers;
+    typedef part_of_block<B::THREADS, NARROW_THREADS, 2> others;
+    extern __shared__ __align__(128) char dynamic[];
+    __shared__ segments<TILE> tables[2];
+    __shared__ bulk_shared<B, bulk_target> shared;
+    if (threadIdx.x < B::THREADS) {
+        bulk_mover<B> mover(dynamic, shared);
+        behind_previous();
+        let_next_begin();
+        for (int32_t x = 0; x < set.count; x++)
+            if (has_wide(set.one[x]))
+                move_wide<B, movers>(set.one[x], widest, tables[0], mover);
+        if (lane_id() == 0)
+            mover.finish();
+    } else {
+        behind_previous();
+        let_next_begin();
+        int64_t thread = (int64_t)blockIdx.x * NARROW_THREADS + others::thread(),
+                threads = (int64_t)gridDim.x * NARROW_THREADS;
+        for (int32_t x = 0; x < set.count; x++)
+            if (has_narrow(set.one[x]))
+                each_entry<NARROW_THREADS, others>(set.one[x], tables[1], thread, threads,
+                                                   [&](const entry &at) { put_all_narrow(set.one[x], at); });
+    }
+}
+
+__global__ void __launch_bounds__(THREADS, 1)
+    push_entries(const __grid_constant__ push_set set, bool narrow, bool checksums)
+{
+    __shared__ segments<TILE> table;
+    behind_previous();
+    let_next_begin();
+    int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, threads = (int64_t)gridDim.x * THREADS;
+    for (int32_t x = 0; x < set.count; x++) {
+        const epx_k_push_t &args = set.one[x];
+        each_entry<THREADS, whole_block>(args, table, thread, threads, [&](const entry &at) {
+            if (narrow)
+                put_all_narrow(args, at);
+            for (int32_t p = 0; checksums && p < args.parts; p++)
+                if (args.part[p].kind == EPX_PART_CHECKSUM)
+                    *(uint32_t *)part_to(args.part[p], at) =
+                        row_checksum(part_from(args.part[p], at), args.part[p].bytes);
+        });
+    }
+}
+
+launch_site rows_site, entries_site;
+template <typename B> launch_site bulk_site;
+
+/* What a set of pushes has. */
+struct push_kinds {
+    int32_t widest;
+    bool wide, aligned, narrow, checksums;
+};
+
+push_kinds kinds_of(const push_set &set)
+{
+    push_kinds k = {0, false, true, false, false};
+    for (int32_t x = 0; x < set.count; x++) {
+        for (int32_t p = 0; p < set.one[x].parts; p++) {
+            const epx_part_t &part = set.one[x].part[p];
+            if (is_wide(part)) {
+                k.wide = true;
+                k.widest = part.bytes > k.widest ? (int32_t)part.bytes : k.widest;
+                k.aligned = k.aligned && ((int64_t)(uintptr_t)part.src | part.src_stride | part.dst_offset |
+                                          part.dst_stride | part.bytes) %
+                                                 16 ==
+                                             0;
+            } else if (part.kind == EPX_PART_CHECKSUM) {
+                k.checksums = true;
+            } else {
+                k.narrow = true;
+            }
+        }
+    }
+    return k;
+}
+
+template <typename B> epx_status_t push_by_bulk(const push_set &set, int32_t widest, epx_stream_t stream)
+{
+    int blocks = persistent_blocks(bulk_site<B>, push_bulk<B>, B::THREADS + NARROW_THREADS, B::SHARED,
+                                   set.one[0].units);
+    return launch("push", {blocks, B::THREADS + NARROW_THREADS, B::SHARED, 1, true}, stream, push_bulk<B>,
+                  set, widest);
+}
+
+epx_status_t push_by_rows(const push_set &set, int32_t widest, epx_stream_t stream)
+{
+    epx_status_t status = EPX_OK;
+    int blocks = persistent_blocks(rows_site, push_rows, THREADS, 0, set.one[0].units);
+    for (int32_t x = 0; x < set.count && status == EPX_OK; x++)
+        if (has_wide(set.one[x]))
+            status = launch("push", {blocks, THREADS, 0, 1, true}, stream, push_rows, set.one[x], widest);
+    return status;
+}
+
+epx_status_t push_together(const push_set &set, epx_stream_t stream)
+{
+    push_kinds k = kinds_of(set);
+    epx_status_t status = EPX_OK;
+    bool by_bulk = k.wide && k.aligned;
+    if (by_bulk)
+        status = push_by_bulk<move_build>(set, k.widest, stream);
+    else if (k.wide)
+        status = push_by_rows(set, k.widest, stream);
+    bool narrow = k.narrow && !by_bulk;
+    if (status == EPX_OK && (narrow || k.checksums)) {
+        int blocks = persistent_blocks(entries_site, push_entries, THREADS, 0, set.one[0].units);
+        status =
+            launch("push", {blocks, THREADS, 0, 1, true}, stream, push_entries, set, narrow, k.checksums);
+    }
+    return status;
+}
 
 } // namespace
 } // namespace epx
@@ -128,35 +311,15 @@ launch_site aligned_site, rows_site, entries_site;
 extern "C" epx_status_t epx_cuda_push(const epx_k_push_t *args, epx_stream_t stream)
 {
     using namespace epx;
-    int64_t bits = 0;
-    int32_t widest = 0;
-    bool narrow = false, checksums = false;
-    for (int32_t p = 0; p < args->parts; p++) {
-        const epx_part_t &part = args->part[p];
-        if (is_wide(part)) {
-            widest = part.bytes > widest ? (int32_t)part.bytes : widest;
-            bits |= (int64_t)(uintptr_t)part.src | part.src_stride | part.dst_offset | part.dst_stride |
-                    part.bytes;
-        } else if (part.kind == EPX_PART_CHECKSUM) {
-            checksums = true;
-        } else {
-            narrow = true;
-        }
-    }
-    if (args->run_count <= 0)
-        return EPX_OK;
     epx_status_t status = EPX_OK;
-    if (widest > 0) {
-        bool aligned = bits % 16 == 0;
-        auto kernel = aligned ? push_rows<true> : push_rows<false>;
-        shape1 shape = {persistent_blocks(aligned ? aligned_site : rows_site, kernel, THREADS, 0), THREADS, 0,
-                        1};
-        status = launch("push", shape, stream, kernel, *args, widest);
-        narrow = false;
-    }
-    if (status == EPX_OK && (narrow || checksums)) {
-        shape1 shape = {persistent_blocks(entries_site, push_entries, THREADS, 0), THREADS, 0, 1};
-        status = launch("push", shape, stream, push_entries, *args, narrow, checksums);
+    push_set set;
+    for (set.count = 0; args != nullptr && status == EPX_OK; args = args->more) {
+        if (args->run_count > 0 && args->parts > 0)
+            set.one[set.count++] = *args;
+        if (set.count == PUSHES_MAX || (args->more == nullptr && set.count > 0)) {
+            status = push_together(set, stream);
+            set.count = 0;
+        }
     }
     return status;
 }

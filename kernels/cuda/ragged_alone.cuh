@@ -16,8 +16,10 @@ namespace epx
 
 /* Shared memory: tables by expert, by entry of the order, and by place in the virtual owners' list. */
 struct alone_shared {
-    block_sums<WALK_SUMS> sums;
+    block_sums<3> sums;
+    block_sums<1> room_sums;
     block_sums<1, unsigned long long> wanted_sums;
+    uint32_t routed;                                         /* by this rank */
     unsigned long long wanted[ROUTE_THREADS + 1];            /* by place: wanted of the experts before */
     uint32_t total[ROUTE_THREADS], before_me[ROUTE_THREADS]; /* by expert */
     int32_t expert[ROUTE_THREADS], slot[ROUTE_THREADS];      /* by entry */
@@ -33,9 +35,14 @@ struct alone {
     alone_shared &shared;
     int32_t *n;
 
+    /* First entry of this rank's own experts in wave c. */
+    __device__ int32_t border(int32_t c) const { return task.order.first[c * task.ranks + task.rank]; }
     __device__ int32_t accepted_of(int32_t s, int32_t e) const
     {
+        if (task.splits == 1)
+            return n[s * task.experts + e];
         int32_t rows = 0;
+#pragma unroll 1
         for (int32_t v = s * task.splits; v < (s + 1) * task.splits; v++)
             rows += n[v * task.experts + e];
         return rows;
@@ -44,10 +51,12 @@ struct alone {
 
 __device__ inline void load_counts(const alone &a, const count_table &counts)
 {
-    int32_t experts = a.task.experts, all = a.task.accept.ranks * experts;
+    int32_t experts = a.task.experts, e = (int32_t)threadIdx.x;
 #pragma unroll 4
-    for (int32_t i = (int32_t)threadIdx.x; i < all; i += (int32_t)blockDim.x)
-        a.n[i] = counts.at(i / experts, i % experts);
+    for (int32_t s = 0; e < experts && s < a.task.accept.ranks; s++)
+        a.n[s * experts + e] = counts.at(s, e);
+    if (e == 0)
+        a.shared.routed = 0;
 }
 
 /* How many rows the expert at `place.at` takes; thread by thread. */
@@ -62,6 +71,7 @@ __device__ inline int64_t quota_alone(const alone &a, const chunk_place &place, 
                          (int64_t)(wanted[place.at] - wanted[place.first]),
                      0, mine);
     int64_t share = even_share(r, valid_all), base = min(mine, share);
+#pragma unroll 1
     for (int32_t x = place.first; x < place.end; x++) {
         slack += share - min(of(x), share);
         before += x < place.at ? of(x) - min(of(x), share) : 0;
@@ -75,6 +85,7 @@ __device__ inline void take_alone(const alone &a, int32_t e, int64_t quota)
     int32_t experts = a.task.experts, ranks = a.task.accept.ranks, mine = a.task.rank * a.task.splits;
     int64_t through = 0;
     uint32_t before = 0, before_me = 0;
+#pragma unroll 1
     for (int32_t s = 0; s < ranks; s++) {
         through += a.n[s * experts + e];
         uint32_t end = (uint32_t)min(quota, through);
@@ -96,6 +107,7 @@ __device__ inline uint32_t accept_alone(const alone &a, int32_t e, const chunk_p
     int32_t mine = a.task.rank * a.task.splits;
     unsigned long long sum[1] = {0}, all[1];
     uint32_t routed = 0;
+#pragma unroll 1
     for (int32_t s = 0; x < experts && s < ranks; s++) {
         int32_t want = a.n[s * experts + e];
         sum[0] += (unsigned long long)want;
@@ -124,11 +136,20 @@ __device__ inline entry_walk walk_alone(const alone &a, const entry_facts &f, in
     if (f.e >= 0)
         rows = (uint32_t)a.accepted_of(task.rank, f.e), total = a.shared.total[f.e],
         before = a.shared.before_me[f.e];
-    uint32_t sum[WALK_SUMS] = {rows, (uint32_t)task.aligned(total), total, before, routed}, all[WALK_SUMS];
+    uint32_t sum[3] = {rows, total, before}, all[3];
+    routed = __reduce_add_sync(ALL, routed);
+    if (lane_id() == 0 && routed != 0)
+        atomicAdd(&a.shared.routed, routed);
     block_before(sum, all, a.shared.sums);
-    w.cursor[i] = sum[0], w.rows[i] = sum[1], w.total[i] = sum[2], w.before[i] = sum[3];
+    uint32_t begin = sum[1];
+    if (task.align != 1) {
+        uint32_t room[1] = {(uint32_t)task.aligned(total)}, ignored[1];
+        block_before(room, ignored, a.shared.room_sums);
+        begin = room[0];
+    }
+    w.cursor[i] = sum[0], w.rows[i] = begin, w.total[i] = sum[1], w.before[i] = sum[2];
     __syncthreads();
-    uint32_t row = sum[1] - w.rows[f.first];
+    uint32_t row = begin - w.rows[f.first];
     a.shared.row[i] = row;
     a.shared.expert[i] = f.e;
     a.shared.slot[i] = f.slot;
@@ -139,12 +160,14 @@ __device__ inline entry_walk walk_alone(const alone &a, const entry_facts &f, in
         uint32_t cursor = sum[0];
         task.args.send_runs[i] = {cursor, place, f.d, (int32_t)rows};
         task.before_me[f.e] = (int32_t)(place - cursor - (int64_t)f.c * task.most);
+#pragma unroll 1
         for (int32_t v = 0; v < task.splits; v++) {
             task.args.first_row[(int64_t)v * task.experts + f.e] = (int32_t)cursor;
             cursor += (uint32_t)a.n[(task.rank * task.splits + v) * task.experts + f.e];
         }
     }
     uint32_t first = row;
+#pragma unroll 1
     for (int32_t s = 0; f.slot >= 0 && s < task.ranks; s++) {
         epx_run_t *run = &task.args.return_runs[(int64_t)f.slot * task.ranks + s];
         int32_t of_sender = a.accepted_of(s, f.e);
@@ -154,55 +177,62 @@ __device__ inline entry_walk walk_alone(const alone &a, const entry_facts &f, in
         first += (uint32_t)of_sender;
     }
     entry_walk walk;
-    walk.cursor = all[0], walk.rows = all[1], walk.total = all[2], walk.before = all[3], walk.routed = all[4];
+    walk.cursor = all[0], walk.total = all[1], walk.before = all[2], walk.routed = a.shared.routed;
     __syncthreads();
     return walk;
 }
 
-/* One warp: the cursors of sender s at own experts; rank wire: its rows' room here. */
+/* One warp: the cursors of sender s at own experts, and where its rows for each wave's begin; a lane walks
+ * neighbouring entries. */
 __device__ inline void cursors_alone(const alone &a, int32_t s)
 {
     const ragged_task &task = a.task;
-    int32_t c = 0, chunks = task.args.rank_wire ? task.order.chunks : 0;
-    uint32_t cursor = 0, before = 0;
-    auto border = [&](int32_t wave) { return task.order.first[wave * task.ranks + task.rank]; };
-    for (int32_t i0 = 0; i0 < task.experts; i0 += WARP) {
-        int32_t i = i0 + lane_id(), e = i < task.experts ? a.shared.expert[i] : -1,
-                slot = e >= 0 ? a.shared.slot[i] : -1;
-        uint32_t rows = e >= 0 ? (uint32_t)a.accepted_of(s, e) : 0,
-                 through = (uint32_t)warp_inclusive((int32_t)rows);
-        epx_run_t *run = slot >= 0 ? &task.args.return_runs[(int64_t)slot * task.ranks + s] : nullptr;
-        if (run != nullptr)
-            run->row = cursor + through - rows;
-        for (; c < chunks && border(c) < i0 + WARP && border(c) < task.experts; c++) {
-            uint32_t began = cursor + __shfl_sync(ALL, through - rows, border(c) - i0);
-            if (lane_id() == 0)
-                task.args.back_runs[c * task.ranks + s].row = began;
-        }
-        cursor += __shfl_sync(ALL, through, WARP - 1);
+    int32_t each = (task.experts + WARP - 1) / WARP, from = min(lane_id() * each, task.experts),
+            to = min(from + each, task.experts), c = 0;
+    uint32_t rows = 0;
+#pragma unroll 1
+    for (int32_t i = from; i < to; i++)
+        rows += (uint32_t)a.accepted_of(s, a.shared.expert[i]);
+    uint32_t through = (uint32_t)warp_inclusive((int32_t)rows), cursor = through - rows;
+    bool is_last = to == task.experts;
+#pragma unroll 1
+    for (int32_t i = from; i <= to && (i < to || is_last); i++) {
+#pragma unroll 1
+        for (; task.args.rank_wire && c < task.order.chunks && a.border(c) <= i; c++)
+            if (a.border(c) == i && (i < to || from < to || lane_id() == 0))
+                task.args.back_runs[c * task.ranks + s].row = cursor;
+        if (i == to)
+            break;
+        if (a.shared.slot[i] >= 0)
+            task.args.return_runs[(int64_t)a.shared.slot[i] * task.ranks + s].row = cursor;
+        cursor += (uint32_t)a.accepted_of(s, a.shared.expert[i]);
     }
-    for (; c < chunks; c++)
-        if (lane_id() == 0)
-            task.args.back_runs[c * task.ranks + s].row = cursor;
-    for (int32_t w = 0; w < chunks; w++) {
-        uint32_t room = 0;
-        before = 0;
-        for (int32_t i = border(w) + lane_id(); i < task.order.first[w * task.ranks + task.rank + 1];
-             i += WARP) {
-            const epx_run_t &run = task.args.return_runs[(int64_t)a.shared.slot[i] * task.ranks + s];
-            before += (uint32_t)run.first - a.shared.row[i];
-            room += (uint32_t)run.rows;
-        }
-        before = __reduce_add_sync(ALL, before);
-        room = __reduce_add_sync(ALL, room);
-        if (lane_id() == 0) {
-            epx_run_t *back = &task.args.back_runs[w * task.ranks + s];
-            task.args.wire_start[w * task.ranks + s] = back->first = before;
-            task.args.wire_room[w * task.ranks + s] = room;
-            back->peer = s;
-            back->rows = (int32_t)room;
-        }
+}
+
+/* One warp, rank wire: the room that sender s's rows have here in wave c, behind earlier senders'. */
+__device__ inline void room_alone(const alone &a, int32_t c, int32_t s)
+{
+    const ragged_task &task = a.task;
+    uint32_t before = 0, room = 0;
+    int32_t end = task.order.first[c * task.ranks + task.rank + 1];
+#pragma unroll 1
+    for (int32_t i = a.border(c) + lane_id(); i < end; i += WARP) {
+        int32_t e = a.shared.expert[i];
+#pragma unroll 1
+        for (int32_t r = 0; r < s; r++)
+            before += (uint32_t)a.accepted_of(r, e);
+        room += (uint32_t)a.accepted_of(s, e);
     }
+    before = __reduce_add_sync(ALL, before);
+    room = __reduce_add_sync(ALL, room);
+    if (lane_id() != 0)
+        return;
+    int32_t at = c * task.ranks + s;
+    epx_run_t *back = &task.args.back_runs[at];
+    task.args.wire_start[at] = back->first = before;
+    task.args.wire_room[at] = room;
+    back->peer = s;
+    back->rows = (int32_t)room;
 }
 
 /* One warp: start and count of this rank's experts in wave c. */
@@ -213,6 +243,7 @@ __device__ inline void batch_alone(const alone &a, int32_t c)
             most = task.args.local_experts_max;
     int64_t *start = task.args.start + (int64_t)c * most, *count = task.args.count + (int64_t)c * most;
     uint32_t before = 0;
+#pragma unroll 1
     for (int32_t l0 = 0; l0 < most; l0 += WARP) {
         int32_t l = l0 + lane_id();
         uint32_t rows = l < experts && a.shared.local_wave[l] == c ? a.shared.local_rows[l] : 0,
@@ -251,14 +282,18 @@ __device__ inline void decide_alone(const alone &a, const count_table &counts, c
     __syncthreads();
     uint32_t routed = accept_alone(a, f.e, f.place);
     entry_walk walk = walk_alone(a, f.entry, f.local, routed);
-    int32_t warps = (int32_t)(blockDim.x / WARP), jobs = task.ranks + task.order.chunks;
-    for (int32_t job = (int32_t)threadIdx.x / WARP; job < jobs + 1; job += warps) {
+    int32_t warps = (int32_t)(blockDim.x / WARP), chunks = task.order.chunks, S = task.ranks;
+    int32_t jobs = 1 + chunks + S + (task.args.rank_wire ? chunks * S : 0);
+#pragma unroll 1
+    for (int32_t job = (int32_t)threadIdx.x / WARP; job < jobs; job += warps) {
         if (job == 0)
             lay_waves(task, walk, a.shared.walk);
-        else if (job <= task.order.chunks)
+        else if (job <= chunks)
             batch_alone(a, job - 1);
+        else if (job <= chunks + S)
+            cursors_alone(a, job - 1 - chunks);
         else
-            cursors_alone(a, job - 1 - task.order.chunks);
+            room_alone(a, (job - 1 - chunks - S) / S, (job - 1 - chunks - S) % S);
     }
     lay_regions(task, walk, a.shared.walk, 0);
     __syncthreads();

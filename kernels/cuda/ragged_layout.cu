@@ -47,8 +47,8 @@ struct loaded {
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
             int32_t a = a0 + j * step;
-            e[j] = a < n ? __ldg(task.args.expert + a) : -1;
-            ordinal[j] = a < n ? __ldg(task.args.ordinal + a) : -1;
+            e[j] = a < n ? fresh(task.args.expert + a) : -1;
+            ordinal[j] = a < n ? fresh(task.args.ordinal + a) : -1;
         }
     }
 };
@@ -81,6 +81,15 @@ __device__ inline void place_loaded(const ragged_task &task, const loaded &l, in
     }
 }
 
+/* Assignments thread, thread + threads, ... below n; the first ones are loaded. */
+__device__ inline void place_from(const ragged_task &task, const loaded &first, int32_t thread,
+                                  int32_t threads, int32_t n, int64_t tokens)
+{
+    place_loaded(task, first, thread, threads, n, tokens);
+    for (int64_t a = thread + (int64_t)AHEAD * threads; a < n; a += (int64_t)AHEAD * threads)
+        place_loaded(task, loaded(task, (int32_t)a, threads, n), (int32_t)a, threads, n, tokens);
+}
+
 /* All assignments, by threads `thread`, `thread` + 1, ... of `threads`. ready: between the first loads and
  * what is decided. */
 template <typename F>
@@ -90,9 +99,7 @@ __device__ inline void place_all(const ragged_task &task, int64_t tokens, int32_
     int32_t n = (int32_t)tokens * task.top_k;
     loaded first(task, thread, threads, n);
     ready();
-    place_loaded(task, first, thread, threads, n, tokens);
-    for (int64_t a = thread + (int64_t)AHEAD * threads; a < n; a += (int64_t)AHEAD * threads)
-        place_loaded(task, loaded(task, (int32_t)a, threads, n), (int32_t)a, threads, n, tokens);
+    place_from(task, first, thread, threads, n, tokens);
 }
 
 /* One thread, behind everything that the host is told. */
@@ -120,21 +127,24 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1) decide_by_block(const __grid
     alone_shared &shared = *(alone_shared *)all;
     const epx_k_ragged_layout_t &args = task.args;
     bool bad = false;
+    alone_facts facts(task, (int32_t)threadIdx.x);
+    behind_previous();
     for (int32_t r = (int32_t)threadIdx.x; r < task.ranks; r += (int32_t)blockDim.x)
         bad |= notice_of(args.notices, args.notice_stride, r)->bad_at != EPX_NOTICE_GOOD;
-    alone_facts facts(task, (int32_t)threadIdx.x);
     int32_t culprit = -1;
     if (__syncthreads_or(bad))
         culprit = notice_culprit(args.notices, args.notice_stride, task.rank, task.ranks, shared.walk.room);
     int64_t tokens = culprit < 0 ? task.tokens() : 0;
     let_next_begin();
+    bool placed_here = !args.rank_wire && tokens * task.top_k <= PLACED_ALONE;
+    int32_t assignments = placed_here ? (int32_t)tokens * task.top_k : 0;
+    loaded first(task, (int32_t)threadIdx.x, (int32_t)blockDim.x, assignments);
     decide_alone({task, shared, (int32_t *)(all + sizeof(alone_shared))}, task.counts(culprit < 0), facts);
     if (args.rank_wire)
         return;
     if (threadIdx.x == 0)
         tell(task, culprit);
-    if (tokens * task.top_k <= PLACED_ALONE)
-        place_all(task, tokens, (int32_t)threadIdx.x, (int32_t)blockDim.x, [] {});
+    place_from(task, first, (int32_t)threadIdx.x, (int32_t)blockDim.x, assignments, tokens);
 }
 
 __global__ void __launch_bounds__(ROUTE_THREADS, 1)
@@ -173,24 +183,20 @@ __global__ void __launch_bounds__(PLACE_THREADS)
               (int32_t)(gridDim.x * PLACE_THREADS), [] { behind_previous(); });
 }
 
-template <bool FEW>
 __global__ void __launch_bounds__(ROUTE_THREADS, 1) place_on_wire(const __grid_constant__ ragged_task task)
 {
     extern __shared__ int32_t dynamic[];
-    __shared__ wire_shared shared;
+    __shared__ int64_t room[WARP];
     team our;
     int32_t culprit;
     wire_tables tables(dynamic, task.experts, task.order.chunks * task.ranks);
-    begin_tables(task, tables);
-    int64_t tokens = tokens_of(task, shared.room, &culprit);
-    behind_previous();
-    fill_tables(task, tables);
-    lay_wire<FEW>(task, our, tables, tokens, shared);
+    int64_t tokens = tokens_of(task, room, &culprit);
+    lay_wire(task, our, tables, tokens, [] { behind_previous(); });
     if (our.thread() == 0)
         tell(task, culprit);
 }
 
-launch_site cluster_site, few_site, many_site, place_site;
+launch_site cluster_site, wire_site, place_site;
 
 ragged_task task_of(const epx_k_ragged_layout_t *args)
 {
@@ -250,7 +256,8 @@ epx_status_t start_deciding(const ragged_task &task, const epx_shape_t *shape, b
 {
     int threads = shape->experts <= 256 ? 256 : (shape->experts + WARP - 1) / WARP * WARP;
     if (alone)
-        return launch("ragged_layout", {1, threads, alone_bytes(shape), 1}, stream, decide_by_block, task);
+        return launch("ragged_layout", {1, threads, alone_bytes(shape), 1, true}, stream, decide_by_block,
+                      task);
     int64_t walks = ((int64_t)shape->ranks + task.order.chunks) * 4 * ROUTE_THREADS,
             items = (int64_t)shape->virtual_ranks * shape->experts;
     int blocks = cluster_for(cluster_limit(cluster_site, decide_by_cluster), walks > items ? walks : items);
@@ -264,24 +271,24 @@ epx_status_t start_placing(const ragged_task &task, const epx_shape_t *shape, bo
     if (!task.args.rank_wire) {
         if (alone && assignments <= PLACED_ALONE)
             return EPX_OK;
-        int blocks = at_most(persistent_blocks(place_site, place_assignments, PLACE_THREADS, 0),
+        int blocks = at_most(persistent_blocks(place_site, place_assignments, PLACE_THREADS, 0, 0),
                              (assignments - 1) / (AHEAD * PLACE_THREADS) + 1);
         return launch("ragged_layout", {blocks, PLACE_THREADS, 0, 1, true}, stream, place_assignments, task,
                       alone);
     }
-    int64_t words = wire_words(shape->experts, (int64_t)task.order.chunks * shape->ranks);
-    size_t bytes = (size_t)words * sizeof(int32_t);
-    if (bytes > shared_limit(current_device()))
+    int blocks = cluster_for(cluster_limit(wire_site, place_on_wire), assignments),
+        steps = (int)((assignments / blocks + WARP - 1) / WARP);
+    int warps = steps <= 4 ? 4 : steps >= ROUTE_THREADS / WARP ? ROUTE_THREADS / WARP : steps;
+    int64_t pairs = (int64_t)task.order.chunks * shape->ranks;
+    size_t limit = shared_limit(current_device()) / sizeof(int32_t);
+    while (warps > 1 && (size_t)wire_words(shape->experts, pairs, warps) > limit)
+        warps /= 2;
+    if ((size_t)wire_words(shape->experts, pairs, warps) > limit)
         return epx_fail(EPX_ERR_UNSUPPORTED, "cuda: the rank wire has no room for the tables of %d experts",
                         shape->experts);
-    bool few = shape->top_k <= FEW_CHOICES;
-    auto kernel = few ? place_on_wire<true> : place_on_wire<false>;
-    int blocks = cluster_for(cluster_limit(few ? few_site : many_site, kernel), assignments);
-    int64_t each = (shape->tokens_max + blocks - 1) / blocks;
-    int threads = each <= 128             ? 128
-                  : each >= ROUTE_THREADS ? ROUTE_THREADS
-                                          : (int)((each + WARP - 1) / WARP * WARP);
-    return launch("ragged_layout", {blocks, threads, bytes, blocks, true}, stream, kernel, task);
+    size_t bytes = (size_t)wire_words(shape->experts, pairs, warps) * sizeof(int32_t);
+    int threads = warps * WARP;
+    return launch("ragged_layout", {blocks, threads, bytes, blocks, true}, stream, place_on_wire, task);
 }
 
 } // namespace

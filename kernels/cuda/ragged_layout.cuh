@@ -10,6 +10,11 @@
 namespace epx
 {
 
+static __device__ __noinline__ int64_t round_up(int64_t rows, int32_t align)
+{
+    return (rows + align - 1) / align * align;
+}
+
 /* The arguments, with what the host's structs hold. */
 struct ragged_task {
     epx_k_ragged_layout_t args;
@@ -31,14 +36,12 @@ struct ragged_task {
                 alive};
     }
     __device__ int32_t pair(int32_t e) const { return order.wave[e] * ranks + real.owner[e]; }
-    __device__ int64_t aligned(int64_t rows) const
-    {
-        return align == 1 ? rows : (rows + align - 1) / align * align;
-    }
+    __device__ int64_t aligned(int64_t rows) const { return align == 1 ? rows : round_up(rows, align); }
     /* What sender s has accepted at expert e, over its virtual ranks. */
     __device__ int32_t accepted_of(int32_t s, int32_t e) const
     {
         int32_t rows = 0;
+#pragma unroll 1
         for (int32_t v = s * splits; v < (s + 1) * splits; v++)
             rows += args.accepted[(int64_t)v * experts + e];
         return rows;
@@ -47,6 +50,7 @@ struct ragged_task {
     __device__ int32_t slot(int32_t c, int32_t i) const
     {
         int32_t n = i - order.first[c * ranks + rank];
+#pragma unroll 1
         for (int32_t w = 0; w < c; w++)
             n += order.first[w * ranks + rank + 1] - order.first[w * ranks + rank];
         return n;

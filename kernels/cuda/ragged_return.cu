@@ -7,7 +7,7 @@
 #include <epx/kernels_ragged.h>
 
 #include "kernels/cuda/checksum.cuh"
-#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/sums_bulk.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -19,13 +19,13 @@ enum { THREADS = 256, TILE = 1024 };
 
 __device__ inline int32_t rows_of(const epx_k_ragged_return_t &args, int32_t i)
 {
-    int64_t most = __ldg(&args.runs[i].rows), rows = __ldg(args.rows + i);
+    int64_t most = fresh(&args.runs[i].rows), rows = fresh(args.rows + i);
     return (int32_t)max(rows < most ? rows : most, (int64_t)0);
 }
 
 __device__ inline char *base_of(const epx_k_ragged_return_t &args, const epx_run_t &run)
 {
-    return (char *)__ldg((const uint64_t *)args.dst + run.peer);
+    return (char *)fresh((const uint64_t *)args.dst + run.peer);
 }
 
 template <typename T, int N>
@@ -34,6 +34,8 @@ __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
 {
     __shared__ segments<TILE> table;
     term_list list = {args.list, args.weights, (const char *)args.src, args.row_bytes};
+    behind_previous();
+    let_next_begin();
     for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
         int32_t n = min(args.run_count - tile, (int32_t)TILE);
         if (tile > 0)
@@ -45,10 +47,49 @@ __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
             int32_t r = unit / cut, first = (unit - r * cut) * each, i = find_segment(table.before, n, r);
             const epx_run_t &run = args.runs[tile + i];
             int64_t j = run.first + r - table.before[i], row = run.row + r - table.before[i];
-            return reduction{__ldg(args.first + j), __ldg(args.count + j), first, min(first + each, blocks),
+            return reduction{fresh(args.first + j), fresh(args.count + j), first, min(first + each, blocks),
                              base_of(args, run) + args.dst_offset + row * args.dst_stride};
         });
     }
+}
+
+template <typename B, typename T, int N>
+__global__ void __launch_bounds__(B::THREADS, 1)
+    return_bulk(const __grid_constant__ epx_k_ragged_return_t args)
+{
+    extern __shared__ __align__(128) char dynamic[];
+    __shared__ segments<TILE> table;
+    __shared__ bulk_shared<B, reduce_note> shared;
+    term_list list = {args.list, args.weights, (const char *)args.src, args.row_bytes};
+    bulk_reducer<B, T, N> reducer(list, dynamic, shared);
+    behind_previous();
+    let_next_begin();
+    int32_t width = args.width * T::BYTES;
+    for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
+        int32_t n = min(args.run_count - tile, (int32_t)TILE);
+        if (tile > 0)
+            __syncthreads();
+        int32_t total = add_up<B::THREADS>(table, n, [&](int32_t i) { return rows_of(args, tile + i); });
+        int32_t cut = bulk_cut<B>(total, width), each = bulk_piece(width, cut);
+        int64_t units = (int64_t)total * cut, step = warps_of_grid();
+        for (int64_t first = warp_of_grid(); first < units; first += WARP * step) {
+            int64_t unit = first + lane_id() * step;
+            reduced_piece piece = {};
+            if (unit < units) {
+                int32_t r = (int32_t)(unit / cut), i = find_segment_alone(table.before, n, r);
+                const epx_run_t &run = args.runs[tile + i];
+                int64_t j = run.first + r - table.before[i], row = run.row + r - table.before[i];
+                piece.from = (int32_t)(unit - (int64_t)r * cut) * each;
+                piece.bytes = min(width - piece.from, each);
+                if (piece.bytes > 0)
+                    piece.out = base_of(args, run) + args.dst_offset + row * args.dst_stride + piece.from;
+                piece.begin = fresh(args.first + j);
+                piece.count = fresh(args.count + j);
+            }
+            reducer.add_pieces(piece);
+        }
+    }
+    reducer.finish();
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -74,6 +115,16 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T, int N> launch_site site;
 launch_site checksum_site;
+template <typename B, typename T, int N> launch_site bulk_site;
+
+template <typename B, typename T, int N>
+epx_status_t return_by_bulk(const epx_k_ragged_return_t *args, epx_stream_t stream)
+{
+    int blocks =
+        persistent_blocks(bulk_site<B, T, N>, return_bulk<B, T, N>, B::THREADS, B::SHARED, args->units);
+    return launch("ragged_return", {blocks, B::THREADS, B::SHARED, 1, true}, stream, return_bulk<B, T, N>,
+                  *args);
+}
 
 } // namespace
 } // namespace epx
@@ -87,11 +138,16 @@ extern "C" epx_status_t epx_cuda_ragged_return(const epx_k_ragged_return_t *args
     epx_status_t status = by_type(args->row_type, aligned, [&](auto type, auto n) {
         typedef decltype(type) T;
         constexpr int N = decltype(n)::value;
-        int blocks = persistent_blocks(site<T, N>, return_rows<T, N>, REDUCE_THREADS, 0);
-        return launch("ragged_return", {blocks, REDUCE_THREADS, 0, 1}, stream, return_rows<T, N>, *args);
+        if constexpr (N > 1) {
+            return return_by_bulk<reduce_build, T, N>(args, stream);
+        } else {
+            int blocks = persistent_blocks(site<T, N>, return_rows<T, N>, REDUCE_THREADS, 0, args->units);
+            return launch("ragged_return", {blocks, REDUCE_THREADS, 0, 1, true}, stream, return_rows<T, N>,
+                          *args);
+        }
     });
     if (status != EPX_OK || args->sum_offset < 0)
         return status;
-    int blocks = persistent_blocks(checksum_site, return_checksums, THREADS, 0);
+    int blocks = persistent_blocks(checksum_site, return_checksums, THREADS, 0, args->units);
     return launch("ragged_return", {blocks, THREADS, 0, 1}, stream, return_checksums, *args);
 }

@@ -36,6 +36,7 @@ __device__ inline int32_t own_slot(const ragged_task &task, int32_t e, int32_t c
 __device__ inline int64_t add_up_expert(const ragged_task &task, const gang &g, int32_t e, int32_t slot)
 {
     int64_t before = 0;
+#pragma unroll 1
     for (int32_t s0 = 0; s0 < task.ranks; s0 += g.lanes) {
         int32_t s = s0 + g.lane, rows = s < task.ranks ? task.accepted_of(s, e) : 0;
         int64_t through = before + g.through(rows);
@@ -86,6 +87,7 @@ __device__ inline void set_send_run(const ragged_task &task, int32_t i, const en
     int64_t place = (int64_t)row + before;
     task.args.send_runs[i] = {cursor, place, f.d, rows};
     task.before_me[f.e] = (int32_t)(place - cursor - (int64_t)f.c * task.most);
+#pragma unroll 1
     for (int32_t v = 0; v < task.splits; v++) {
         task.args.first_row[(int64_t)v * task.experts + f.e] = (int32_t)cursor;
         cursor += task.splits == 1
@@ -98,6 +100,7 @@ __device__ inline void set_send_run(const ragged_task &task, int32_t i, const en
 __device__ inline void note_borders(const ragged_task &task, const walk_shared &shared, int32_t s, int32_t i0,
                                     int32_t end, const entry_walk &walk)
 {
+#pragma unroll 1
     for (int32_t c = (int32_t)threadIdx.x; c < task.order.chunks; c += (int32_t)blockDim.x) {
         int32_t q = c * task.ranks + task.rank, from = task.order.first[q], to = task.order.first[q + 1];
         int64_t at = (int64_t)c * task.ranks + s;
@@ -136,6 +139,7 @@ __device__ inline void walk_entries(const ragged_task &task, const count_table &
     uint32_t before = f.e >= 0 && s == task.rank ? (uint32_t)task.before_me[f.e]
                       : run != nullptr           ? (uint32_t)run->first
                                                  : 0;
+#pragma unroll 1
     for (int32_t v = 0; f.e >= 0 && s == task.rank && v < task.splits; v++)
         routed += (uint32_t)counts.at(task.rank * task.splits + v, f.e);
     uint32_t sum[WALK_SUMS] = {rows, (uint32_t)task.aligned(total), total, before, routed}, all[WALK_SUMS];
@@ -189,6 +193,7 @@ __device__ inline void lay_regions(const ragged_task &task, const entry_walk &wa
 {
     const epx_k_ragged_layout_t &args = task.args;
     int32_t pairs = task.order.chunks * task.ranks, step = (int32_t)blockDim.x - first;
+#pragma unroll 1
     for (int32_t q = (int32_t)threadIdx.x - first; q >= 0 && q < pairs; q += step) {
         border from(task, walk, shared, task.order.first[q]), to(task, walk, shared, task.order.first[q + 1]);
         int32_t rows = (int32_t)(to.cursor - from.cursor), d = q % task.ranks;
@@ -208,6 +213,7 @@ __device__ inline void lay_waves(const ragged_task &task, const entry_walk &walk
 {
     const epx_k_ragged_layout_t &args = task.args;
     int64_t kept = 0;
+#pragma unroll 1
     for (int32_t c = lane_id(); c < task.order.chunks; c += WARP) {
         const int32_t *first = task.order.first + c * task.ranks;
         border begin(task, walk, shared, first[0]), end(task, walk, shared, first[task.ranks]);
@@ -217,6 +223,7 @@ __device__ inline void lay_waves(const ragged_task &task, const entry_walk &walk
         args.wave[c] = {args.rank_wire ? 0 : (int64_t)sent, sent, here - own};
         kept += here;
     }
+#pragma unroll 1
     for (int32_t d = WARP / 2; d > 0; d /= 2)
         kept += __shfl_xor_sync(ALL, kept, d);
     if (lane_id() == 0) {
@@ -231,6 +238,7 @@ __device__ inline void lay_sender(const ragged_task &task, const count_table &co
                                   const entry_facts &first, walk_shared &shared)
 {
     entry_walk walk;
+#pragma unroll 1
     for (int32_t i0 = 0; i0 < task.experts; i0 += (int32_t)blockDim.x)
         walk_entries(task, counts, s, i0, i0 == 0 ? first : entry_facts(task, i0 + (int32_t)threadIdx.x),
                      walk, shared);
@@ -252,6 +260,7 @@ __device__ inline void lay_batch(const ragged_task &task, int32_t c, walk_shared
     int64_t *start = task.args.start + (int64_t)c * task.args.local_experts_max;
     int64_t *count = task.args.count + (int64_t)c * task.args.local_experts_max;
     uint32_t before = 0;
+#pragma unroll 1
     for (int32_t l0 = 0; l0 < task.args.local_experts_max; l0 += (int32_t)blockDim.x) {
         int32_t l = l0 + (int32_t)threadIdx.x, e = l < experts ? task.real.expert[first + l] : -1;
         int64_t rows = e >= 0 && task.order.wave[e] == c ? task.total[e] : 0;

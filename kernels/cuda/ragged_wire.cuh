@@ -2,10 +2,10 @@
  * ragged's rank wire: a token's assignments to one rank and wave travel as one row, with a list of the places
  * that it stands for. SPDX-License-Identifier: Apache-2.0
  *
- * One cluster, a thread for each token. Wire rows and list entries of a pair (wave, rank) are numbered in the
- * order of tokens, so they are prefix sums over tokens of what each has for the pair. Four pairs at a time
- * share a word of four 16-bit counters; a chunk of tokens is small enough for them. First all blocks count,
- * then they number and write.
+ * One cluster, a thread for each assignment; a warp takes whole tokens, so that those of one token and pair
+ * (wave, rank) find each other by votes. List entries of a pair are numbered in the order of assignments,
+ * wire rows in the order of the tokens' first ones: stable ordinals (stable.cuh) of two kinds, with a key for
+ * each pair. A K above 32 leaves no whole token to a warp: there each assignment looks at its token alone.
  */
 #ifndef EPX_KERNELS_CUDA_RAGGED_WIRE_CUH
 #define EPX_KERNELS_CUDA_RAGGED_WIRE_CUH
@@ -15,249 +15,257 @@
 namespace epx
 {
 
-enum { PAIRS_TOGETHER = 4, FIELD_BITS = 16, FEW_CHOICES = 8 };
-typedef unsigned long long fields; /* PAIRS_TOGETHER counters */
-
-/* Tables in shared memory. By expert: its pair, and what takes a place of this rank to one of the batch; by
- * pair: the return region, the base at its rank; and for entries, then wire rows: counted here, in the blocks
- * before, in all, so far. */
+/*
+ * Tables in shared memory. By expert: its pair; what takes a return row of this rank to its place at the
+ * owner, and, where the rank is one sender, how many are accepted and the first row. By pair: the return
+ * region, the base at its rank, where its wave's return rows begin among those of all waves. Behind them the
+ * counters.
+ */
 struct wire_tables {
-    int32_t *pair, *to_place, *region, *base;
-    uint32_t *here, *before, *all;
+    int32_t *pair, *to_place, *accepted, *first_row, *region, *base, *wave_at;
+    uint32_t *counters;
     int32_t pairs;
 
     __device__ wire_tables(int32_t *words, int32_t experts, int32_t of)
-        : pair(words), to_place(words + experts), region(words + 2 * experts), base(region + of),
-          here((uint32_t *)(base + of)), before(here + 2 * of), all(before + 2 * of), pairs(of)
+        : pair(words), to_place(words + experts), accepted(to_place + experts), first_row(accepted + experts),
+          region(first_row + experts), base(region + of), wave_at(base + of),
+          counters((uint32_t *)(wave_at + of)), pairs(of)
     {
     }
 };
 
-/* Words of shared memory for them. */
-inline int64_t wire_words(int64_t experts, int64_t pairs) { return 2 * experts + 8 * pairs; }
+/* Words of shared memory for them, with counters of so many warps. */
+inline int64_t wire_words(int64_t experts, int64_t pairs, int64_t warps)
+{
+    return 4 * experts + 3 * pairs + (warps + 3) * 2 * pairs;
+}
 
-struct wire_shared {
-    block_sums<2, fields> sums;
-    int64_t room[WARP];
+/* What is read of an assignment before anything is decided. */
+struct wire_choice {
+    int32_t a, e, ordinal; /* a: its index, -1 where the lane has none */
+    int32_t t;             /* token */
+    float weight;
 };
 
-/* A block's part of the tokens, and a thread's token in a chunk of them. */
-struct wire_share {
-    int32_t first, end, chunk; /* tokens of the block; as many at a time */
-
-    __device__ wire_share(const team &our, int32_t tokens, int32_t top_k)
-    {
-        int32_t each = (tokens + our.blocks - 1) / our.blocks;
-        first = min(our.block * each, tokens);
-        end = min(first + each, tokens);
-        chunk = min((int32_t)blockDim.x, max(((1 << FIELD_BITS) - 1) / top_k, 1));
-    }
-};
-
-/* A kept assignment's pair and return row; pair -1: not kept. */
+/* An assignment among those of its token; pair -1: it is not kept. */
 struct wire_item {
-    int32_t q, row;
+    int32_t pair, row;
+    int32_t entries, home; /* its token's entries for the pair; its token's pairs before this one */
+    int32_t homes;         /* its token's pairs */
+    bool first;            /* of its token's for the pair */
 };
 
-/* What is known of a token. FEW: its items are kept in registers; else they are found again each time. */
-template <bool FEW> struct wire_token {
-    const ragged_task &task;
-    const wire_tables &tables;
-    int32_t t, v;
-    bool there;
-    wire_item held[FEW ? FEW_CHOICES : 1];
+static __device__ __noinline__ int32_t token_of(int32_t a, int32_t top_k) { return a / top_k; }
 
-    __device__ wire_token(const ragged_task &of, const wire_tables &with, int32_t token, bool exists,
-                          int64_t tokens)
-        : task(of), tables(with), t(token), there(exists)
+/* Whole tokens for a warp in one step, and the lane's part; alone: K is too large for that. */
+struct wire_step {
+    int32_t top_k, tokens, slot; /* tokens of a step; this lane's assignment, or behind all */
+    int32_t token;               /* of the step, that the lane's assignment is of */
+    bool alone;
+
+    __device__ explicit wire_step(int32_t k)
+        : top_k(k), tokens(k <= WARP ? WARP / k : 1), slot(lane_id()), token(k <= WARP ? slot / k : 0),
+          alone(k > WARP)
     {
-        v = task.splits == 1 || !there ? 0 : split_of(t, tokens, task.splits);
-        if constexpr (FEW) {
-#pragma unroll
-            for (int k = 0; k < FEW_CHOICES; k++)
-                held[k] = find(k);
-        }
     }
-    __device__ wire_item find(int32_t k) const
+    __device__ int32_t size() const { return alone ? WARP : tokens * top_k; }
+    /* Lanes of this lane's token. */
+    __device__ unsigned mates() const
     {
-        wire_item item = {-1, 0};
-        if (!there || k >= task.top_k)
-            return item;
-        int64_t a = (int64_t)t * task.top_k + k, of_sender = (int64_t)v * task.experts;
-        int32_t e = __ldg(task.args.expert + a), ordinal = __ldg(task.args.ordinal + a);
-        if (e < 0)
-            return item;
-        const int32_t *accepted = task.args.accepted + (int64_t)task.rank * task.splits * task.experts;
-        if (ordinal < accepted[of_sender + e])
-            item = {tables.pair[e], task.args.first_row[of_sender + e] + ordinal};
+        unsigned all = top_k == WARP ? ALL : (1u << top_k) - 1;
+        return all << (token * top_k);
+    }
+};
+
+/* A warp's share of all assignments: steps first .. end - 1. */
+struct wire_share {
+    int32_t first, end;
+
+    __device__ wire_share(const team &our, const wire_step &step, int32_t assignments)
+    {
+        int32_t steps = (assignments + step.size() - 1) / step.size(),
+                each = (steps + our.warps() - 1) / our.warps();
+        first = min(our.warp() * each, steps);
+        end = min(first + each, steps);
+    }
+};
+
+__device__ inline wire_choice choice_at(const ragged_task &task, const wire_step &step, int32_t number,
+                                        int32_t assignments)
+{
+    int64_t a = (int64_t)number * step.size() + step.slot;
+    wire_choice c = {-1, -1, 0, -1, 0.0f};
+    if (step.slot < step.size() && a < assignments) {
+        c.a = (int32_t)a;
+        c.t = step.alone ? token_of(c.a, step.top_k) : number * step.tokens + step.token;
+        c.e = fresh(task.args.expert + a);
+        c.ordinal = fresh(task.args.ordinal + a);
+        c.weight = fresh(task.args.weights + a);
+    }
+    return c;
+}
+
+/* Pair and return row, if the assignment is kept. */
+__device__ inline wire_item kept_item(const ragged_task &task, const wire_tables &tables, int32_t a,
+                                      int32_t e, int32_t ordinal, int64_t tokens)
+{
+    wire_item item = {-1, 0, 0, 0, 0, false};
+    if (e < 0)
         return item;
+    int32_t accepted, first;
+    if (task.splits == 1) {
+        accepted = tables.accepted[e], first = tables.first_row[e];
+    } else {
+        int64_t v = split_of(a / task.top_k, tokens, task.splits), at = v * task.experts + e;
+        accepted = task.args.accepted[(int64_t)task.rank * task.splits * task.experts + at];
+        first = task.args.first_row[at];
     }
-    /* Calls fn(k, item) for all choices. */
-    template <typename F> __device__ void each(const F &fn) const
-    {
-        if constexpr (FEW) {
-#pragma unroll
-            for (int k = 0; k < FEW_CHOICES; k++)
-                if (k < task.top_k)
-                    fn(k, held[k]);
-        } else {
-            for (int32_t k = 0; there && k < task.top_k; k++)
-                fn(k, find(k));
-        }
+    if (ordinal < accepted)
+        item.pair = tables.pair[e], item.row = first + ordinal;
+    return item;
+}
+
+/* What its token's others say, one after the other. */
+static __device__ __noinline__ void meet_alone(const ragged_task &task, const wire_tables &tables, int32_t a,
+                                               int64_t tokens, wire_item &item)
+{
+    int32_t t0 = a / task.top_k * task.top_k;
+    auto pair_at = [&](int32_t i) {
+        return kept_item(task, tables, i, fresh(task.args.expert + i), fresh(task.args.ordinal + i), tokens)
+            .pair;
+    };
+    item.first = item.pair >= 0;
+    for (int32_t i = t0; i < t0 + task.top_k; i++) {
+        int32_t pair = pair_at(i);
+        bool is_new = pair >= 0;
+        for (int32_t j = t0; is_new && j < i; j++)
+            is_new = pair_at(j) != pair;
+        item.homes += is_new;
+        item.home += is_new && pair < item.pair;
+        item.entries += pair >= 0 && pair == item.pair;
+        item.first = item.first && (pair != item.pair || i >= a);
     }
-    /* Entries for the pairs of group g, and which of them the token has. */
-    __device__ fields entries(int32_t g, unsigned *has_p) const
-    {
-        fields sum = 0;
-        unsigned has = 0;
-        each([&](int32_t, const wire_item &item) {
-            int32_t f = item.q - g * PAIRS_TOGETHER;
-            if ((uint32_t)f < PAIRS_TOGETHER) {
-                sum += (fields)1 << (f * FIELD_BITS);
-                has |= 1u << f;
-            }
-        });
-        *has_p = has;
-        return sum;
+}
+
+/* By votes of a warp. same: the lanes of the pair. */
+__device__ inline unsigned meet_mates(const wire_step &step, unsigned same, wire_item &item)
+{
+    unsigned mates = same & step.mates();
+    item.first = item.pair >= 0 && (mates & ((1u << lane_id()) - 1)) == 0;
+    item.entries = __popc(mates);
+    unsigned firsts = __ballot_sync(ALL, item.first);
+    int32_t base = step.token * step.top_k;
+#pragma unroll 1
+    for (int32_t k = 0; k < step.top_k; k++) {
+        int32_t other = __shfl_sync(ALL, item.pair, base + k);
+        item.home += (firsts >> (base + k) % WARP & 1) != 0 && other < item.pair;
     }
+    item.homes = __popc(firsts & step.mates());
+    return firsts;
+}
+
+/* Numbers of an item within the warp's share: of its entry, and of its wire row. */
+struct wire_numbers {
+    uint32_t entry, wire;
 };
 
-__device__ inline uint32_t field_of(fields word, int32_t f)
+/* One warp: what a step's assignments are, numbered; counters: entries of each pair, then wire rows. */
+__device__ inline wire_item take_step(const ragged_task &task, const wire_tables &tables,
+                                      const wire_step &step, const wire_choice &c, int64_t tokens,
+                                      const ordinals &o, wire_numbers *numbers)
 {
-    return (uint32_t)(word >> (f * FIELD_BITS)) & ((1u << FIELD_BITS) - 1);
+    wire_item item = kept_item(task, tables, c.a, c.e, c.ordinal, tokens);
+    bool kept = item.pair >= 0;
+    unsigned same = same_key(item.pair, kept, o.bits), firsts, below = (1u << lane_id()) - 1;
+    if (step.alone) {
+        if (c.a >= 0)
+            meet_alone(task, tables, c.a, tokens, item);
+        firsts = __ballot_sync(ALL, item.first);
+    } else {
+        firsts = meet_mates(step, same, item);
+    }
+    uint32_t entries = 0, wires = 0;
+    if (kept) {
+        entries = o.mine[item.pair];
+        wires = o.mine[tables.pairs + item.pair];
+    }
+    __syncwarp();
+    if (kept && lane_id() == __ffs(same) - 1) {
+        o.mine[item.pair] = entries + __popc(same);
+        o.mine[tables.pairs + item.pair] = wires + __popc(same & firsts);
+    }
+    __syncwarp();
+    /* Firsts before and this one: the wire row is the last of them, the token's own. */
+    numbers->entry = entries + __popc(same & below);
+    numbers->wire = wires + __popc(same & firsts & (below | 1u << lane_id())) - 1;
+    return item;
 }
 
-/* 1 in the field of each pair that is there. */
-__device__ inline fields ones(unsigned has)
+/* Return row and place of an assignment; a token's homes end with -1. */
+__device__ inline void place_choice(const ragged_task &task, const wire_tables &tables, const wire_step &step,
+                                    const wire_choice &c, const wire_item &item)
 {
-    fields word = 0;
-#pragma unroll
-    for (int f = 0; f < PAIRS_TOGETHER; f++)
-        word |= (fields)(has >> f & 1) << (f * FIELD_BITS);
-    return word;
-}
-
-/* Every assignment of a token gets its return row, or none. */
-template <bool FEW> __device__ inline void place_token(const wire_token<FEW> &token)
-{
-    const ragged_task &task = token.task;
-    if (!token.there)
+    if (c.a < 0)
         return;
-    token.each([&](int32_t k, const wire_item &item) {
-        int32_t a = token.t * task.top_k + k;
-        if (item.q >= 0)
-            task.args.send[item.row] = a;
-        task.args.place[a] = item.q >= 0 ? item.q / task.ranks * task.most + item.row : -1;
-    });
+    if (c.a - c.t * step.top_k >= item.homes)
+        task.args.home[c.a] = -1;
+    if (item.pair >= 0)
+        task.args.send[item.row] = c.a;
+    task.args.place[c.a] = item.pair >= 0 ? tables.wave_at[item.pair] + item.row : -1;
 }
 
-/* A block's tokens, counted into tables.here. */
-template <bool FEW>
-__device__ inline void count_tokens(const ragged_task &task, const wire_tables &tables,
-                                    const wire_share &mine, int64_t tokens)
-{
-    for (int32_t t0 = mine.first; t0 < mine.end; t0 += mine.chunk) {
-        int32_t x = (int32_t)threadIdx.x, t = t0 + x;
-        wire_token<FEW> token(task, tables, t, x < mine.chunk && t < mine.end, tokens);
-        place_token(token);
-        for (int32_t g = 0; g * PAIRS_TOGETHER < tables.pairs; g++) {
-            unsigned has;
-            fields entries = token.entries(g, &has), wires = ones(has);
-            /* Sums over a warp stay within the fields. */
-            uint32_t sum[4] = {(uint32_t)entries, (uint32_t)(entries >> 32), (uint32_t)wires,
-                               (uint32_t)(wires >> 32)};
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                sum[i] = __reduce_add_sync(ALL, sum[i]);
-            int32_t f = lane_id() % PAIRS_TOGETHER, kind = lane_id() / PAIRS_TOGETHER,
-                    q = g * PAIRS_TOGETHER + f;
-            if (kind < 2 && q < tables.pairs) {
-                fields word = kind == 0 ? sum[0] | (fields)sum[1] << 32 : sum[2] | (fields)sum[3] << 32;
-                atomicAdd(&tables.here[kind * tables.pairs + q], field_of(word, f));
-            }
+/* What is written of a kept assignment once all is counted; small, since a lane holds several. */
+struct wire_result {
+    int32_t pair;      /* -1: nothing; the top bit of a kept one's: it is not its token's first */
+    int32_t place;     /* at the owner */
+    uint32_t of_token; /* entries of the pair, and the number of its home */
+    wire_numbers numbers;
+    float weight;
+
+    __device__ wire_result() {}
+    __device__ wire_result(const ragged_task &task, const wire_tables &tables, const wire_choice &c,
+                           const wire_item &item, const wire_numbers &of_item)
+        : pair(item.pair), place(0), of_token((uint32_t)item.entries << 16 | (uint32_t)item.home),
+          numbers(of_item), weight(c.weight)
+    {
+        if (pair >= 0) {
+            place = tables.wave_at[pair] + item.row + tables.to_place[c.e];
+            pair |= item.first ? 0 : NOT_FIRST;
         }
     }
-}
+    enum { NOT_FIRST = 1 << 30 };
+};
 
-/* tables.before and all of the cluster's blocks; contains its barrier. */
-__device__ inline void exchange_counts(const wire_tables &tables, const team &our)
+/* entry, wire: numbers among all of the pair. */
+__device__ inline void put_result(const ragged_task &task, const wire_tables &tables, const ordinals &o,
+                                  const wire_step &step, const wire_choice &c, const wire_result &r,
+                                  bool held)
 {
-    our.sync();
-    for (int32_t x = (int32_t)threadIdx.x; x < 2 * tables.pairs * our.blocks; x += (int32_t)blockDim.x) {
-        int32_t i = x / our.blocks, b = x - i * our.blocks;
-        uint32_t count = our.at(tables.here, b)[i];
-        if (count != 0) {
-            atomicAdd(&tables.all[i], count);
-            if (b < our.block)
-                atomicAdd(&tables.before[i], count);
-        }
-    }
-    __syncthreads();
-}
-
-/* What the token has for the pairs of group g, whose numbers are known. homes: pairs of lower groups. */
-template <bool FEW>
-__device__ inline void put_token(const wire_token<FEW> &token, int32_t g, fields entries, unsigned has,
-                                 fields entries_before, fields wires_before, int32_t homes)
-{
-    const ragged_task &task = token.task;
-    const wire_tables &tables = token.tables;
-    unsigned seen = 0;
-    token.each([&](int32_t k, const wire_item &item) {
-        int32_t f = item.q - g * PAIRS_TOGETHER;
-        if ((uint32_t)f >= PAIRS_TOGETHER)
-            return;
-        int64_t a = (int64_t)token.t * task.top_k + k;
-        uint32_t entry = tables.before[item.q] + field_of(entries_before, f);
-        uint32_t wire = tables.before[tables.pairs + item.q] + field_of(wires_before, f);
-        int32_t region = tables.region[item.q], base = tables.base[item.q], e = __ldg(task.args.expert + a);
-        int32_t c = item.q / task.ranks, row = region + (int32_t)wire;
-        task.args.list_place[region + entry] = c * task.most + item.row + tables.to_place[e];
-        task.args.list_weight[region + entry] = __ldg(task.args.weights + a);
-        task.args.wire_row[a] = base + (int32_t)wire;
-        if (!(seen >> f & 1)) {
-            task.args.wire_token[row] = token.t;
-            task.args.wire_first[row] = base + (int32_t)entry;
-            task.args.wire_count[row] = (int32_t)field_of(entries, f);
-            task.args.home[(int64_t)token.t * task.top_k + homes + __popc(has & ((1u << f) - 1))] =
-                c * task.most + row;
-        }
-        seen |= 1u << f;
-        entries_before += (fields)1 << (f * FIELD_BITS);
-    });
-}
-
-/* A block's tokens, numbered and written; tables.before moves on behind each chunk. */
-template <bool FEW>
-__device__ inline void number_tokens(const ragged_task &task, const wire_tables &tables,
-                                     const wire_share &mine, int64_t tokens, wire_shared &shared)
-{
-    for (int32_t t0 = mine.first; t0 < mine.end; t0 += mine.chunk) {
-        int32_t x = (int32_t)threadIdx.x, t = t0 + x, homes = 0;
-        wire_token<FEW> token(task, tables, t, x < mine.chunk && t < mine.end, tokens);
-        for (int32_t g = 0; g * PAIRS_TOGETHER < tables.pairs; g++) {
-            unsigned has;
-            fields entries = token.entries(g, &has), sum[2] = {entries, ones(has)}, all[2];
-            block_before(sum, all, shared.sums);
-            put_token(token, g, entries, has, sum[0], sum[1], homes);
-            homes += __popc(has);
-            __syncthreads(); /* this chunk has read what stands before it */
-            int32_t f = x % PAIRS_TOGETHER, kind = x / PAIRS_TOGETHER, q = g * PAIRS_TOGETHER + f;
-            if (kind < 2 && q < tables.pairs)
-                tables.before[kind * tables.pairs + q] += field_of(all[kind], f);
-        }
-        for (; token.there && homes < task.top_k; homes++)
-            task.args.home[(int64_t)t * task.top_k + homes] = -1;
-        __syncthreads();
-    }
+    const epx_k_ragged_layout_t &args = task.args;
+    if (r.pair < 0)
+        return;
+    int32_t q = r.pair & ~wire_result::NOT_FIRST, region = tables.region[q], base = tables.base[q];
+    uint32_t entry = r.numbers.entry + o.before[q], wire = r.numbers.wire + o.before[tables.pairs + q];
+    if (held)
+        entry += o.mine[q], wire += o.mine[tables.pairs + q];
+    int32_t row = region + (int32_t)wire;
+    args.list_place[region + entry] = r.place;
+    args.list_weight[region + entry] = r.weight;
+    args.wire_row[c.a] = base + (int32_t)wire;
+    if (r.pair & wire_result::NOT_FIRST)
+        return;
+    args.wire_token[row] = c.t;
+    args.wire_first[row] = base + (int32_t)entry;
+    args.wire_count[row] = (int32_t)(r.of_token >> 16);
+    args.home[(int64_t)c.t * step.top_k + (r.of_token & 0xffff)] = tables.wave_at[q] + row;
 }
 
 /* What the numbers of wire rows decide, by all threads of one block. */
-__device__ inline void set_wire_runs(const ragged_task &task, const wire_tables &tables)
+__device__ inline void set_wire_runs(const ragged_task &task, const wire_tables &tables, const ordinals &o)
 {
     const epx_k_ragged_layout_t &args = task.args;
     for (int32_t q = (int32_t)threadIdx.x; q < tables.pairs; q += (int32_t)blockDim.x) {
-        int32_t d = q % task.ranks, wires = (int32_t)tables.all[tables.pairs + q];
+        int32_t d = q % task.ranks, wires = (int32_t)o.all[tables.pairs + q];
         args.home_count[q] = wires;
         args.wire_runs[q] = {tables.region[q], tables.base[q], d, wires};
         if (d != task.rank)
@@ -270,14 +278,18 @@ __device__ inline void begin_tables(const ragged_task &task, const wire_tables &
 {
     for (int32_t e = (int32_t)threadIdx.x; e < task.experts; e += (int32_t)blockDim.x)
         tables.pair[e] = task.pair(e);
-    for (int32_t i = (int32_t)threadIdx.x; i < 2 * tables.pairs; i += (int32_t)blockDim.x)
-        tables.here[i] = tables.before[i] = tables.all[i] = 0;
+    for (int32_t q = (int32_t)threadIdx.x; q < tables.pairs; q += (int32_t)blockDim.x)
+        tables.wave_at[q] = q / task.ranks * task.most;
 }
 
 __device__ inline void fill_tables(const ragged_task &task, const wire_tables &tables)
 {
-    for (int32_t e = (int32_t)threadIdx.x; e < task.experts; e += (int32_t)blockDim.x)
+    const int32_t *accepted = task.args.accepted + (int64_t)task.rank * task.splits * task.experts;
+    for (int32_t e = (int32_t)threadIdx.x; e < task.experts; e += (int32_t)blockDim.x) {
         tables.to_place[e] = task.before_me[e];
+        tables.accepted[e] = accepted[e];
+        tables.first_row[e] = task.args.first_row[e];
+    }
     for (int32_t q = (int32_t)threadIdx.x; q < tables.pairs; q += (int32_t)blockDim.x) {
         tables.region[q] = (int32_t)task.args.home_start[q];
         tables.base[q] = (int32_t)task.args.base[q];
@@ -285,18 +297,55 @@ __device__ inline void fill_tables(const ragged_task &task, const wire_tables &t
     __syncthreads();
 }
 
-/* All of a cluster; the tables are filled. */
-template <bool FEW>
+/*
+ * All of a cluster. ready(): behind it, all is decided. A share of at most HELD steps is looked at once: what
+ * it is, is kept until all is counted. Both passes are one loop, since instructions are what takes longest.
+ */
+template <typename F>
 __device__ inline void lay_wire(const ragged_task &task, const team &our, const wire_tables &tables,
-                                int64_t tokens, wire_shared &shared)
+                                int64_t tokens, const F &ready)
 {
-    wire_share mine(our, (int32_t)tokens, task.top_k);
-    count_tokens<FEW>(task, tables, mine, tokens);
-    exchange_counts(tables, our);
-    if (our.block == 0)
-        set_wire_runs(task, tables);
-    number_tokens<FEW>(task, tables, mine, tokens, shared);
-    our.sync();
+    int32_t assignments = (int32_t)tokens * task.top_k;
+    wire_step step(task.top_k);
+    wire_share mine(our, step, assignments);
+    bool held = mine.end - mine.first <= HELD;
+    wire_choice choice[HELD];
+    wire_result result[HELD];
+#pragma unroll
+    for (int j = 0; j < HELD; j++)
+        choice[j] = choice_at(task, step, held && mine.first + j < mine.end ? mine.first + j : INT32_MAX,
+                              assignments);
+    begin_tables(task, tables);
+    ready();
+    fill_tables(task, tables);
+    ordinals o(tables.counters, 2 * tables.pairs);
+    clear_counters(o);
+#pragma unroll 1
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1) {
+            add_up_items(o, our);
+            our.arrive(); /* nobody asks for another block's memory from here on */
+            if (our.block == 0)
+                set_wire_runs(task, tables, o);
+        }
+#pragma unroll 1
+        for (int32_t i = mine.first; i < mine.end; i++) {
+            int32_t j = held ? i - mine.first : 0;
+            if (!held)
+                choice[0] = choice_at(task, step, i, assignments);
+            wire_choice c = choice[j];
+            if (pass == 0 || !held) {
+                wire_numbers numbers;
+                wire_item item = take_step(task, tables, step, c, tokens, o, &numbers);
+                result[j] = wire_result(task, tables, c, item, numbers);
+                if (pass == 0)
+                    place_choice(task, tables, step, c, item);
+            }
+            if (pass == 1)
+                put_result(task, tables, o, step, c, result[j], held);
+        }
+    }
+    our.wait();
 }
 
 } // namespace epx

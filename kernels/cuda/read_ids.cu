@@ -25,7 +25,7 @@ struct ids_shared {
 
 template <typename I> __device__ inline I id_at(const epx_k_read_ids_t &args, int32_t a)
 {
-    return __ldg((const I *)args.ids + a);
+    return fresh((const I *)args.ids + a);
 }
 
 /* Unsigned, so that id + 1 cannot overflow. */
@@ -61,10 +61,12 @@ template <typename I> __device__ inline void write_notice(const epx_k_read_ids_t
     *args.notice = notice;
 }
 
+static __device__ __noinline__ int32_t column_of(int32_t a, int32_t columns) { return a % columns; }
+
 /* Whether the id at a is one that may count. */
 __device__ inline bool is_choice(const epx_k_read_ids_t &args, int32_t a)
 {
-    return args.columns == args.top_k || a % args.columns < args.top_k;
+    return args.columns == args.top_k || column_of(a, args.columns) < args.top_k;
 }
 
 /* What a thread saw, into the block's. All threads. */
@@ -109,6 +111,9 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
     extern __shared__ uint32_t counters[];
     __shared__ ids_shared shared;
     team our;
+    behind_previous();
+    let_next_begin();
+
     int32_t v = our.index();
     int64_t tokens = tokens_of(args);
     share items(our, (int32_t)(split_first(v, tokens, args.splits) * args.columns),
@@ -124,21 +129,27 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
         uint32_t bad = NONE_BAD, skipped = 0;
         if (from > 0)
             our.sync(); /* other blocks may still read this one's totals */
-        count_items(o, items, [&](int32_t a) {
-            I id = id_at<I>(args, a);
-            bool choice = is_choice(args, a), wrong = is_bad(id, args.experts);
-            bad = wrong ? min(bad, (uint32_t)a) : bad;
-            skipped += choice && id == -1;
-            if (from == 0 && args.weights != nullptr)
-                args.weights_copy[a] = __ldg(args.weights + a);
-            return choice && !wrong ? (int32_t)id - from : -1;
-        });
+        held_items held;
+        count_items(
+            o, items,
+            [&](int32_t a) {
+                I id = id_at<I>(args, a);
+                bool choice = is_choice(args, a), wrong = is_bad(id, args.experts);
+                bad = wrong ? min(bad, (uint32_t)a) : bad;
+                skipped += choice && id == -1;
+                if (from == 0 && args.weights != nullptr)
+                    args.weights_copy[a] = fresh(args.weights + a);
+                return choice && !wrong ? (int32_t)id - from : -1;
+            },
+            held);
         if (from == 0)
             add_findings(bad, skipped, shared);
         add_up_items(o, our, [&] {
             if (from == 0 && threadIdx.x / WARP == blockDim.x / WARP - 1)
                 report<I>(args, our, shared);
         });
+        if (from + range >= args.experts)
+            our.arrive(); /* nobody asks for another block's memory from here on */
         bool good = shared.bad_all == NONE_BAD;
         if (our.block == 0)
             for (int32_t k = (int32_t)threadIdx.x; k < keys; k += (int32_t)blockDim.x)
@@ -147,14 +158,18 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
         auto key = [&](int32_t a) {
             return good && is_choice(args, a) ? (int32_t)id_at<I>(args, a) - from : -1;
         };
-        place_items(o, items, key, [&](int32_t a, int32_t k, int32_t ordinal) {
-            if (from == 0)
-                args.expert[a] = good ? (ordinal >= 0 ? k : (int32_t)id_at<I>(args, a)) : -1;
-            if (args.ordinal != nullptr && (from == 0 || ordinal >= 0))
-                args.ordinal[a] = ordinal;
-        });
+        place_items(
+            o, items, key,
+            [&](int32_t a, int32_t k, int32_t ordinal) {
+                ordinal = good ? ordinal : -1;
+                if (from == 0)
+                    args.expert[a] = !good ? -1 : ordinal >= 0 ? k : (int32_t)id_at<I>(args, a);
+                if (args.ordinal != nullptr && (from == 0 || ordinal >= 0))
+                    args.ordinal[a] = ordinal;
+            },
+            held);
     }
-    our.sync();
+    our.wait();
 }
 
 /* Several senders: one thread writes the notice. When one of them has a bad id, nobody has an assignment. */
@@ -195,12 +210,12 @@ template <typename I> epx_status_t start(const epx_k_read_ids_t *args, epx_strea
             status = epx_cuda_status(cudaMemsetAsync(args->skipped, 0, sizeof(int64_t), s), "read_ids");
     }
     if (status == EPX_OK)
-        status = launch("read_ids", {blocks * args->splits, plan.threads, plan.bytes, blocks}, stream,
+        status = launch("read_ids", {blocks * args->splits, plan.threads, plan.bytes, blocks, true}, stream,
                         read_ids<I>, *args, (int32_t)plan.range);
     if (status == EPX_OK && args->splits > 1)
         status =
             launch("read_ids",
-                   {persistent_blocks(look_site<I>, look_back<I>, ROUTE_THREADS, 0), ROUTE_THREADS, 0, 1},
+                   {persistent_blocks(look_site<I>, look_back<I>, ROUTE_THREADS, 0, 0), ROUTE_THREADS, 0, 1},
                    stream, look_back<I>, *args);
     return status;
 }

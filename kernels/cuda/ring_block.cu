@@ -62,6 +62,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
 {
     extern __shared__ uint32_t counters[];
     team our;
+    behind_previous();
+    let_next_begin();
     share items(our, 0, (int32_t)(*args.tokens * args.top_k));
     int64_t next = 0, excess = 0;
     /* A rank without experts still says where nothing is. */
@@ -73,20 +75,24 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
         };
         if (from > 0)
             our.sync();
-        count_items(o, items, key);
+        held_items held;
+        count_items(o, items, key, held);
         add_up_items(o, our);
         if (threadIdx.x < WARP)
             next = lay_experts(args, o, from, our.block == 0 && args.local_experts > 0, next, &excess);
         __syncthreads();
-        place_items(o, items, key, [&](int32_t a, int32_t k, int32_t row) {
-            bool found = row >= 0 && row < args.rows_max;
-            if (from == 0 || row >= 0)
-                args.place[a] = found ? row : -1;
-            if (found)
-                put_row(args, a, row);
-            if (from == 0 && args.place_weight != nullptr)
-                args.place_weight[a] = args.weights[a];
-        });
+        place_items(
+            o, items, key,
+            [&](int32_t a, int32_t k, int32_t row) {
+                bool found = row >= 0 && row < args.rows_max;
+                if (from == 0 || row >= 0)
+                    args.place[a] = found ? row : -1;
+                if (found)
+                    put_row(args, a, row);
+                if (from == 0 && args.place_weight != nullptr)
+                    args.place_weight[a] = args.weights[a];
+            },
+            held);
     }
     if (our.block == 0 && threadIdx.x < WARP) {
         for (int32_t d = WARP / 2; d > 0; d /= 2)
@@ -107,6 +113,6 @@ extern "C" epx_status_t epx_cuda_ring_block(const epx_k_ring_block_t *args, epx_
     using namespace epx;
     int blocks = cluster_limit(site, ring_block);
     ordinals_plan plan = plan_ordinals(shared_limit(current_device()), args->local_experts, ROUTE_THREADS);
-    return launch("ring_block", {blocks, plan.threads, plan.bytes, blocks}, stream, ring_block, *args,
+    return launch("ring_block", {blocks, plan.threads, plan.bytes, blocks, true}, stream, ring_block, *args,
                   (int32_t)plan.range);
 }

@@ -91,6 +91,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
     __shared__ ring_sums sums;
     team our;
     gang g(gang_lanes);
+    behind_previous();
+    let_next_begin();
     const epx_k_ring_layout_t &args = task.args;
     int32_t culprit = notice_culprit(args.notices, args.notice_stride, task.rank, task.ranks, sums.room);
     count_table counts = {(const char *)args.notices + sizeof(epx_route_notice_t), args.notice_stride,
@@ -133,6 +135,6 @@ extern "C" epx_status_t epx_cuda_ring_layout(const epx_k_ring_layout_t *args, ep
     int64_t assignments = (int64_t)shape->tokens_max * shape->top_k,
             counts = (int64_t)shape->virtual_ranks * shape->experts;
     int blocks = cluster_for(cluster_limit(site, ring_layout), assignments > counts ? assignments : counts);
-    return launch("ring_layout", {blocks, ROUTE_THREADS, 0, blocks}, stream, ring_layout, task,
+    return launch("ring_layout", {blocks, ROUTE_THREADS, 0, blocks, true}, stream, ring_layout, task,
                   gang_width(shape->virtual_ranks));
 }

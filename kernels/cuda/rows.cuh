@@ -22,8 +22,11 @@ __device__ inline int lane_id() { return (int)(threadIdx.x % WARP); }
 __device__ inline int warp_of_grid() { return (int)((blockIdx.x * blockDim.x + threadIdx.x) / WARP); }
 __device__ inline int warps_of_grid() { return (int)(gridDim.x * blockDim.x / WARP); }
 
-/* Loads of what no thread of the kernel writes. */
-template <typename V> __device__ inline V load_const(const V *from) { return __ldg(from); }
+/*
+ * Loads of what kernels before this one wrote and no thread of this one writes, past the first-level cache: a
+ * kernel that begins early may share it with those that still write.
+ */
+template <typename V> __device__ inline V fresh(const V *from) { return __ldcg(from); }
 
 /* Stores of what this kernel does not read again: they are the first to leave the caches. */
 template <typename V> __device__ inline void store_once(V *to, V value) { __stcs(to, value); }
@@ -38,7 +41,7 @@ template <int UNROLL, typename V> __device__ inline void copy_values(V *to, cons
         V v[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
-            v[u] = load_const(from + i + u * WARP);
+            v[u] = fresh(from + i + u * WARP);
 #pragma unroll
         for (int u = 0; u < UNROLL; u++)
             store_once(to + i + u * WARP, v[u]);
@@ -49,7 +52,7 @@ template <int UNROLL, typename V> __device__ inline void copy_values(V *to, cons
 #pragma unroll
         for (int u = 0; u < REST; u++)
             if (i + u * WARP < n)
-                v[u] = load_const(from + i + u * WARP);
+                v[u] = fresh(from + i + u * WARP);
 #pragma unroll
         for (int u = 0; u < REST; u++)
             if (i + u * WARP < n)
@@ -82,20 +85,20 @@ __device__ inline void copy_few(char *to, const char *from, int64_t bytes)
     unsigned bits = (unsigned)((uintptr_t)to | (uintptr_t)from | (uintptr_t)bytes);
     if (bits % 16 == 0)
         for (int64_t i = 0; i < bytes; i += 16)
-            *(uint4 *)(to + i) = __ldg((const uint4 *)(from + i));
+            *(uint4 *)(to + i) = fresh((const uint4 *)(from + i));
     else if (bits % 4 == 0)
         for (int64_t i = 0; i < bytes; i += 4)
-            *(uint32_t *)(to + i) = __ldg((const uint32_t *)(from + i));
+            *(uint32_t *)(to + i) = fresh((const uint32_t *)(from + i));
     else
         for (int64_t i = 0; i < bytes; i++)
-            to[i] = __ldg(from + i);
+            to[i] = fresh(from + i);
 }
 
 /* ---- elements --------------------------------------------------------------------------------------------------- */
 
 struct fp32 {
     enum { BYTES = 4 };
-    static __device__ float load(const void *row, int64_t h) { return __ldg((const float *)row + h); }
+    static __device__ float load(const void *row, int64_t h) { return fresh((const float *)row + h); }
     static __device__ void store(void *row, int64_t h, float value) { ((float *)row)[h] = value; }
 };
 
@@ -103,7 +106,7 @@ struct bf16 {
     enum { BYTES = 2 };
     static __device__ float load(const void *row, int64_t h)
     {
-        return __uint_as_float((uint32_t)__ldg((const uint16_t *)row + h) << 16);
+        return __uint_as_float((uint32_t)fresh((const uint16_t *)row + h) << 16);
     }
     static __device__ void store(void *row, int64_t h, float value)
     {
@@ -126,7 +129,7 @@ struct fp16 {
     enum { BYTES = 2 };
     static __device__ float load(const void *row, int64_t h)
     {
-        return __half2float(__ushort_as_half(__ldg((const uint16_t *)row + h)));
+        return __half2float(__ushort_as_half(fresh((const uint16_t *)row + h)));
     }
     static __device__ void store(void *row, int64_t h, float value)
     {
@@ -160,10 +163,7 @@ template <typename T> struct vector<T, 1> {
 
 template <> struct vector<fp32, 4> {
     typedef uint4 word;
-    static __device__ word load(const char *row, int64_t h)
-    {
-        return load_const((const uint4 *)(row + h * 4));
-    }
+    static __device__ word load(const char *row, int64_t h) { return fresh((const uint4 *)(row + h * 4)); }
     static __device__ void unpack(word v, float *value)
     {
         value[0] = __uint_as_float(v.x), value[1] = __uint_as_float(v.y);
@@ -177,10 +177,7 @@ template <> struct vector<fp32, 4> {
 
 template <typename T> struct vector<T, 8> {
     typedef uint4 word;
-    static __device__ word load(const char *row, int64_t h)
-    {
-        return load_const((const uint4 *)(row + h * 2));
-    }
+    static __device__ word load(const char *row, int64_t h) { return fresh((const uint4 *)(row + h * 2)); }
     static __device__ void unpack(word v, float *value)
     {
         T::unpack(v.x, value), T::unpack(v.y, value + 2), T::unpack(v.z, value + 4),

@@ -14,7 +14,7 @@ namespace epx
 namespace
 {
 
-enum { THREADS = 256, TILE = 1024, DOT_LANES = 32, AHEAD = 4 };
+enum { THREADS = 768, TILE = 1536, DOT_LANES = 32, AHEAD = 4 };
 
 /* dout may be where dy goes, so it is loaded like memory that changes. */
 template <typename T, int N>
@@ -73,9 +73,11 @@ __device__ inline void row_by_threads(float (&lane)[N], const char *dout, const 
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS, 3) scale_dot(const __grid_constant__ epx_k_scale_dot_t args)
+__global__ void __launch_bounds__(THREADS, 1) scale_dot(const __grid_constant__ epx_k_scale_dot_t args)
 {
     __shared__ segments<TILE> table;
+    behind_previous();
+    let_next_begin();
     int64_t row_bytes = (int64_t)args.width * T::BYTES;
     int32_t q = lane_id() % (DOT_LANES / N);
     for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {
@@ -83,7 +85,7 @@ __global__ void __launch_bounds__(THREADS, 3) scale_dot(const __grid_constant__ 
         int32_t n = min(args.rows.experts - tile, (int32_t)TILE);
         if (tile > 0)
             __syncthreads();
-        int32_t total = add_up<THREADS>(table, n, [&](int32_t e) { return (int32_t)__ldg(count + e); });
+        int32_t total = add_up<THREADS>(table, n, [&](int32_t e) { return (int32_t)fresh(count + e); });
         for (int32_t unit = warp_of_grid(); unit * N < total; unit += warps_of_grid()) {
             int32_t r = unit * N + lane_id() / (DOT_LANES / N);
             bool there = r < total;
@@ -91,11 +93,11 @@ __global__ void __launch_bounds__(THREADS, 3) scale_dot(const __grid_constant__ 
             int64_t g = 0;
             if (there) {
                 int32_t e = find_segment_alone(table.before, n, r);
-                g = __ldg(start + e) + r - table.before[e];
-                int64_t s = args.index != nullptr ? __ldg(args.index + g) : g;
+                g = fresh(start + e) + r - table.before[e];
+                int64_t s = args.index != nullptr ? fresh(args.index + g) : g;
                 row_by_threads<T, N>(lane, (const char *)args.dout + s * row_bytes,
                                      (const char *)args.y + g * row_bytes, (char *)args.dy + g * row_bytes,
-                                     __ldg(args.weight + g), args.width, q);
+                                     fresh(args.weight + g), args.width, q);
             }
             float dot = add_lanes<N>(lane);
             if (there && q == 0)
@@ -119,7 +121,7 @@ extern "C" epx_status_t epx_cuda_scale_dot(const epx_k_scale_dot_t *args, epx_st
     return by_type(args->row_type, aligned, [&](auto type, auto n) {
         typedef decltype(type) T;
         constexpr int N = decltype(n)::value;
-        int blocks = persistent_blocks(site<T, N>, scale_dot<T, N>, THREADS, 0);
-        return launch("scale_dot", {blocks, THREADS, 0, 1}, stream, scale_dot<T, N>, *args);
+        int blocks = persistent_blocks(site<T, N>, scale_dot<T, N>, THREADS, 0, args->units);
+        return launch("scale_dot", {blocks, THREADS, 0, 1, true}, stream, scale_dot<T, N>, *args);
     });
 }

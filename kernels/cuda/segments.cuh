@@ -30,17 +30,30 @@ __device__ inline int32_t warp_inclusive(int32_t value)
     return value;
 }
 
+/* All threads of a block, or whole warps of it with a barrier of their own. */
+struct whole_block {
+    static __device__ int32_t thread() { return (int32_t)threadIdx.x; }
+    static __device__ void sync() { __syncthreads(); }
+};
+template <int FIRST, int THREADS, int BARRIER> struct part_of_block {
+    static __device__ int32_t thread() { return (int32_t)threadIdx.x - FIRST; }
+    static __device__ void sync()
+    {
+        asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(THREADS) : "memory");
+    }
+};
+
 /*
- * All threads of the block: fills `before` from rows(i), i < n <= CAPACITY, and returns the sum. CAPACITY is
- * a multiple of the number of threads. Ends with a barrier; the caller puts one before the table is built
+ * All threads of a group: fills `before` from rows(i), i < n <= CAPACITY, and returns the sum. CAPACITY is a
+ * multiple of the number of threads. Ends with a barrier; the caller puts one before the table is built
  * again.
  */
-template <int THREADS, int CAPACITY, typename F>
+template <int THREADS, typename GROUP = whole_block, int CAPACITY, typename F>
 __device__ inline int32_t add_up(segments<CAPACITY> &table, int32_t n, const F &rows)
 {
     constexpr int EACH = CAPACITY / THREADS;
     static_assert(CAPACITY % THREADS == 0 && THREADS % WARP == 0, "whole warps, whole shares");
-    int32_t mine[EACH], sum = 0, first = (int32_t)threadIdx.x * EACH;
+    int32_t mine[EACH], sum = 0, first = GROUP::thread() * EACH;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         mine[i] = first + i < n ? rows(first + i) : 0;
@@ -48,10 +61,10 @@ __device__ inline int32_t add_up(segments<CAPACITY> &table, int32_t n, const F &
     }
     int32_t inclusive = warp_inclusive(sum);
     if (lane_id() == WARP - 1)
-        table.warp_sum[threadIdx.x / WARP] = inclusive;
-    __syncthreads();
+        table.warp_sum[GROUP::thread() / WARP] = inclusive;
+    GROUP::sync();
     int32_t of_warps = lane_id() < THREADS / WARP ? table.warp_sum[lane_id()] : 0;
-    int32_t through = warp_inclusive(of_warps), warp = (int32_t)threadIdx.x / WARP;
+    int32_t through = warp_inclusive(of_warps), warp = GROUP::thread() / WARP;
     int32_t total = __shfl_sync(ALL, through, THREADS / WARP - 1);
     int32_t start = __shfl_sync(ALL, through - of_warps, warp) + inclusive - sum;
 #pragma unroll
@@ -60,9 +73,9 @@ __device__ inline int32_t add_up(segments<CAPACITY> &table, int32_t n, const F &
             table.before[first + i] = start;
         start += mine[i];
     }
-    if (threadIdx.x == 0)
+    if (GROUP::thread() == 0)
         table.before[n] = total;
-    __syncthreads();
+    GROUP::sync();
     return total;
 }
 

@@ -90,43 +90,62 @@ __device__ inline void clear_counters(ordinals &o)
     __syncwarp();
 }
 
-enum { FEW_BITS = 2 };
+/*
+ * Items of a lane that are asked for together: their keys, and their numbers within the warp's share. A share
+ * that is no larger stays in registers from counting to placing.
+ */
+enum { HELD = 4 };
+struct held_items {
+    int32_t key[HELD];
+    uint32_t number[HELD];
 
-/* key(i): 0 .. keys - 1, or anything else for items that do not count. Asked for one step ahead. */
-template <typename K> __device__ inline void count_items(ordinals &o, const share &items, const K &key)
+    /* Items from `first` on, numbered. key(i): 0 .. keys - 1, or anything else for items that do not count.
+     */
+    template <typename K> __device__ void take(ordinals &o, int32_t first, int32_t end, const K &key_of)
+    {
+#pragma unroll
+        for (int j = 0; j < HELD; j++) {
+            int32_t i = first + j * WARP + lane_id();
+            key[j] = i < end ? key_of(i) : -1;
+        }
+#pragma unroll
+        for (int j = 0; j < HELD; j++)
+            if (first + j * WARP < end) {
+                bool counts = o.holds(key[j]);
+                number[j] = take_number(o.mine, key[j], counts, same_key(key[j], counts, o.bits));
+            }
+    }
+};
+
+template <typename K>
+__device__ inline void count_items(ordinals &o, const share &items, const K &key, held_items &held)
 {
     clear_counters(o);
-    int32_t next = items.first + lane_id() < items.end ? key(items.first + lane_id()) : -1;
 #pragma unroll 1
-    for (int32_t i0 = items.first; i0 < items.end; i0 += WARP) {
-        int32_t k = next, ahead = i0 + WARP + lane_id();
-        next = ahead < items.end ? key(ahead) : -1;
-        if (o.bits > FEW_BITS) {
-            if (o.holds(k))
-                atomicAdd(&o.mine[k], 1u);
-            continue;
-        }
-        /* With few keys all lanes would queue up for the same counters. */
-        unsigned same = same_key(k, o.holds(k), o.bits);
-        if (o.holds(k) && lane_id() == __ffs(same) - 1)
-            o.mine[k] += __popc(same);
-        __syncwarp();
-    }
-    __syncwarp();
+    for (int32_t i0 = items.first; i0 < items.end; i0 += HELD * WARP)
+        held.take(o, i0, items.end, key);
 }
 
 /* The counters of all warps of a block become what stands before each warp's share; o.total the sums. All
  * threads. */
 __device__ inline void add_up_block(ordinals &o)
 {
+    enum { TOGETHER = 8 };
     int32_t warps = (int32_t)(blockDim.x / WARP);
     for (int32_t k = (int32_t)threadIdx.x; k < o.keys; k += (int32_t)blockDim.x) {
         uint32_t sum = 0, *counter = o.counters() + k;
-#pragma unroll 8
-        for (int32_t w = 0; w < warps; w++) {
-            uint32_t c = counter[w * o.keys];
-            counter[w * o.keys] = sum;
-            sum += c;
+#pragma unroll 1
+        for (int32_t w0 = 0; w0 < warps; w0 += TOGETHER) {
+            uint32_t c[TOGETHER]; /* all asked for before the first is used */
+#pragma unroll
+            for (int j = 0; j < TOGETHER; j++)
+                c[j] = w0 + j < warps ? counter[(w0 + j) * o.keys] : 0;
+#pragma unroll
+            for (int j = 0; j < TOGETHER; j++) {
+                if (w0 + j < warps)
+                    counter[(w0 + j) * o.keys] = sum;
+                sum += c[j];
+            }
         }
         o.total[k] = sum;
         o.before[k] = o.all[k] = 0;
@@ -142,6 +161,7 @@ __device__ inline void add_up_cluster(ordinals &o, const team &our)
     for (int32_t k = (int32_t)threadIdx.x - part * o.keys; part < parts && k < o.keys;
          k += (int32_t)blockDim.x) {
         uint32_t before = 0, all = 0;
+#pragma unroll 1
         for (int32_t b0 = part; b0 < our.blocks; b0 += TOGETHER * parts) {
             uint32_t c[TOGETHER];
 #pragma unroll
@@ -185,20 +205,26 @@ __device__ inline void add_up_items(ordinals &o, const team &our)
     add_up_items(o, our, [] {});
 }
 
-/* put(i, key, ordinal) for every item, those that do not count with ordinal -1. Keys are asked for one step
- * ahead. */
+/* put(i, key, ordinal) for every item, those that do not count with ordinal -1. held: as count_items left it.
+ */
 template <typename K, typename P>
-__device__ inline void place_items(ordinals &o, const share &items, const K &key, const P &put)
+__device__ inline void place_items(ordinals &o, const share &items, const K &key, const P &put,
+                                   held_items &held)
 {
-    int32_t next = items.first + lane_id() < items.end ? key(items.first + lane_id()) : -1;
+    bool all_held = items.end - items.first <= HELD * WARP;
 #pragma unroll 1
-    for (int32_t i0 = items.first; i0 < items.end; i0 += WARP) {
-        int32_t i = i0 + lane_id(), k = next, ahead = i + WARP;
-        next = ahead < items.end ? key(ahead) : -1;
-        bool counts = o.holds(k);
-        uint32_t number = take_number(o.mine, k, counts, same_key(k, counts, o.bits));
-        if (i < items.end)
-            put(i, k, counts ? (int32_t)(number + o.before[k]) : -1);
+    for (int32_t i0 = items.first; i0 < items.end; i0 += HELD * WARP) {
+        if (!all_held)
+            held.take(o, i0, items.end, key);
+#pragma unroll
+        for (int j = 0; j < HELD; j++) {
+            int32_t i = i0 + j * WARP + lane_id(), k = held.key[j];
+            uint32_t before = 0;
+            if (i < items.end && o.holds(k))
+                before = o.before[k] + (all_held ? o.mine[k] : 0); /* else counted in already */
+            if (i < items.end)
+                put(i, k, o.holds(k) ? (int32_t)(held.number[j] + before) : -1);
+        }
     }
 }
 

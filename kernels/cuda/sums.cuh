@@ -110,8 +110,8 @@ struct term_list {
         bool there = i < end;
         terms t = {__ballot_sync(ALL, there), nullptr, 1.0f};
         if (there) {
-            t.row = rows + __ldg(list + i) * stride;
-            t.weight = weights != nullptr ? __ldg(weights + i) : 1.0f;
+            t.row = rows + fresh(list + i) * stride;
+            t.weight = weights != nullptr ? fresh(weights + i) : 1.0f;
         }
         return t;
     }

@@ -1,4 +1,4 @@
-/* How many multiprocessors kernels may fill. SPDX-License-Identifier: Apache-2.0 */
+/* How many multiprocessors there are. SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cuda/units.h"
 
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 
 enum { DEVICES_REMEMBERED = 32 };
 
-static atomic_int known[DEVICES_REMEMBERED], limit;
+static atomic_int known[DEVICES_REMEMBERED];
 
 int epx_cuda_units(int device)
 {
@@ -20,8 +20,5 @@ int epx_cuda_units(int device)
         if (slot >= 0)
             atomic_store_explicit(&known[slot], units, memory_order_relaxed);
     }
-    int most = atomic_load_explicit(&limit, memory_order_relaxed);
-    return most > 0 && most < units ? most : units;
+    return units;
 }
-
-void epx_cuda_limit_units(int units) { atomic_store_explicit(&limit, units, memory_order_relaxed); }

@@ -1,4 +1,4 @@
-/* How many multiprocessors kernels may fill. SPDX-License-Identifier: Apache-2.0 */
+/* How many multiprocessors there are. SPDX-License-Identifier: Apache-2.0 */
 #ifndef EPX_KERNELS_CUDA_UNITS_H
 #define EPX_KERNELS_CUDA_UNITS_H
 
@@ -6,11 +6,8 @@
 extern "C" {
 #endif
 
-/* Multiprocessors of the device, or the budget when that is less; at least 1. */
+/* Multiprocessors of the device; at least 1. */
 int epx_cuda_units(int device);
-
-/* Kernels that move rows use grids for at most `units` multiprocessors from now on; 0: all. Process-wide. */
-void epx_cuda_limit_units(int units);
 
 #ifdef __cplusplus
 }

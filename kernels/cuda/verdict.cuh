@@ -21,6 +21,7 @@ __device__ inline int32_t notice_culprit(const void *notices, int64_t stride, in
                                          int64_t *room)
 {
     int32_t lowest = INT32_MAX;
+#pragma unroll 1
     for (int32_t r = (int32_t)threadIdx.x; r < ranks; r += (int32_t)blockDim.x)
         if (notice_of(notices, stride, r)->bad_at != EPX_NOTICE_GOOD)
             lowest = min(lowest, r == rank ? -1 : r);

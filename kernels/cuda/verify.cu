@@ -39,6 +39,6 @@ launch_site site;
 extern "C" epx_status_t epx_cuda_verify(const epx_k_verify_t *args, epx_stream_t stream)
 {
     using namespace epx;
-    shape1 shape = {persistent_blocks(site, verify, THREADS, 0), THREADS, 0, 1};
+    shape1 shape = {persistent_blocks(site, verify, THREADS, 0, 0), THREADS, 0, 1};
     return find_first_bad("verify", shape, stream, verify, *args);
 }

@@ -100,46 +100,42 @@ static void add_table(const epx_ragged_call_t *call, const target_t *to, epx_k_p
              to->slot_offset + slot_area, sizeof(int32_t));
 }
 
-/* Lists of the wire rows, and how many wire rows there are. */
-static epx_status_t send_lists(const epx_ragged_call_t *call, const target_t *to)
+/* Lists of the wire rows, and how many wire rows there are: three pushes. */
+static void add_lists(const epx_ragged_call_t *call, const target_t *to, epx_k_push_t *lists)
 {
     const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
-    epx_k_push_t rows = new_push(call), list = new_push(call), head = new_push(call);
+    epx_k_push_t *rows = &lists[0], *list = &lists[1], *head = &lists[2];
 
-    by_pair(call, to, &rows, plan->wire_runs);
-    add_table(call, to, &rows, plan->wire_first, to->slot->first);
-    add_table(call, to, &rows, plan->wire_count, to->slot->count);
-    by_pair(call, to, &list, plan->list_runs);
-    add_table(call, to, &list, plan->list_place, to->slot->list);
+    by_pair(call, to, rows, plan->wire_runs);
+    add_table(call, to, rows, plan->wire_first, to->slot->first);
+    add_table(call, to, rows, plan->wire_count, to->slot->count);
+    by_pair(call, to, list, plan->list_runs);
+    add_table(call, to, list, plan->list_place, to->slot->list);
     if (!call->backward)
-        add_table(call, to, &list, plan->list_weight, to->slot->weights);
-    by_pair(call, to, &head, plan->head_runs);
-    add_part(&head, EPX_PART_COPY, epx_ragged_plan_at(call, plan->home_count), sizeof(int64_t), 1,
+        add_table(call, to, list, plan->list_weight, to->slot->weights);
+    by_pair(call, to, head, plan->head_runs);
+    add_part(head, EPX_PART_COPY, epx_ragged_plan_at(call, plan->home_count), sizeof(int64_t), 1,
              to->slot_offset + to->slot->head, sizeof(int64_t));
-
-    epx_status_t status = run_push(call, &rows);
-    if (status == EPX_OK)
-        status = run_push(call, &list);
-    return status == EPX_OK ? run_push(call, &head) : status;
 }
 
 static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const target_t *to, const void *rows,
                                    const void *aux)
 {
     const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
-    epx_k_push_t wire = new_push(call), places = new_push(call);
-
-    wire.index = epx_ragged_plan_at(call, plan->wire_token);
-    by_pair(call, to, &wire, plan->wire_runs);
-    add_rows(call, to, &wire, rows, aux, 1);
-    by_assignment(call, to, &places);
-    add_table(call, to, &places, plan->wire_row, to->slot->index);
-    add_place_parts(call, to, &places);
-
-    epx_status_t status = run_push(call, &wire);
-    if (status == EPX_OK)
-        status = run_push(call, &places);
-    return status == EPX_OK ? send_lists(call, to) : status;
+    enum { WIRE, PLACES, LISTS, PUSHES = LISTS + 3 };
+    epx_k_push_t push[PUSHES];
+    for (int i = 0; i < PUSHES; i++) {
+        push[i] = new_push(call);
+        push[i].more = i + 1 < PUSHES ? &push[i + 1] : NULL;
+    }
+    push[WIRE].index = epx_ragged_plan_at(call, plan->wire_token);
+    by_pair(call, to, &push[WIRE], plan->wire_runs);
+    add_rows(call, to, &push[WIRE], rows, aux, 1);
+    by_assignment(call, to, &push[PLACES]);
+    add_table(call, to, &push[PLACES], plan->wire_row, to->slot->index);
+    add_place_parts(call, to, &push[PLACES]);
+    add_lists(call, to, &push[LISTS]);
+    return run_push(call, push);
 }
 
 epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux)

@@ -1,4 +1,5 @@
 /* Stamps: what a rank's own thread writes as it goes. SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -304,7 +305,7 @@ void epx_recorder_error(epx_recorder_h r, epx_status_t status, const char *text)
     head->error = (int32_t)status;
     head->error_ns = now;
     head->error_operation = r->current != 0 ? r->current : head->operations;
-    strncpy(head->error_text, text != NULL ? text : "", sizeof(head->error_text) - 1);
+    snprintf(head->error_text, sizeof(head->error_text), "%s", text != NULL ? text : "");
     epx_put32(&head->errors, head->errors + 1);
     epx_recorder_event(r, EPX_RECORD_EVENT_ERROR, 0, status, now);
     moved(r, now);
@@ -338,7 +339,7 @@ static void set_phase(epx_recorder_h r, epx_record_phase_t phase, const char *na
     head->phase = (uint32_t)phase;
     head->phase_ns = now;
     head->phase_budget_ms = budget_ms;
-    strncpy(head->phase_name, name, sizeof(head->phase_name) - 1);
+    snprintf(head->phase_name, sizeof(head->phase_name), "%s", name);
     epx_put32(&head->phase_changes, head->phase_changes + 1);
     epx_recorder_event(r, EPX_RECORD_EVENT_PHASE, 0, (int64_t)phase, now);
     moved(r, now);

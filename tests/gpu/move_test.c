@@ -73,6 +73,22 @@ static void make_runs(push_case_t *c, dice_t *dice, int64_t rows)
     }
 }
 
+enum { TOGETHER_MAX = 9 };
+
+/* Cuts a push into some that are made together, each with a part of the runs, and some with none. */
+static void cut_push(epx_k_push_t *one, int32_t count, int32_t seed)
+{
+    int32_t begun = 0, runs = one[0].run_count;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t end = i + 1 == count ? runs : (int32_t)((int64_t)runs * (i + (seed + i) % 2) / count);
+        one[i] = one[0];
+        one[i].runs = one[0].runs + (i > 0 ? begun : 0);
+        one[i].run_count = end - begun;
+        one[i].more = i + 1 < count ? &one[i + 1] : NULL;
+        begun = end;
+    }
+}
+
 static void push(void)
 {
     for (dice_t dice; gpu_round(&dice, 120);) {
@@ -107,9 +123,10 @@ static void push(void)
         }
         twin_send(&c.source), twin_send(&c.index), twin_send(&c.runs), twin_send(&c.peers);
         memcpy(c.peers.host, device_peers, sizeof(device_peers)); /* the host's side has the host's targets */
-        epx_k_push_t host = push_args(&c, 0), device = push_args(&c, 1);
+        epx_k_push_t host = push_args(&c, 0), device[TOGETHER_MAX] = {push_args(&c, 1)};
+        cut_push(device, (int32_t)dice_range(&dice, 1, TOGETHER_MAX), (int32_t)dice_range(&dice, 0, 9));
         CHECK(epx_host_push(&host, NULL) == EPX_OK, "host");
-        CHECK(epx_cuda_push(&device, NULL) == EPX_OK, "%s", epx_last_error());
+        CHECK(epx_cuda_push(device, NULL) == EPX_OK, "%s", epx_last_error());
         for (int i = 0; i < PEERS; i++)
             twin_same(&c.target[i], "target");
     }

@@ -80,7 +80,8 @@ Test(perf_device, every_transport_is_checked_and_timed)
 Test(perf_device, forms_of_batches)
 {
     free(report_of((const char *[]){"--transport", "ragged", "--wire", "rank", "--batch", "indexed", NULL}));
-    free(report_of((const char *[]){"--transport", "ragged", "--skew", "one-expert", "--cold", NULL}));
+    free(report_of((const char *[]){"--transport", "ragged", "--skew", "one-expert", "--cold", "-i", "1",
+                                    "--warmup", "0", "--waves", "1", NULL}));
     free(report_of((const char *[]){"--transport", "ring", "--no-check", "--ranks", "1", NULL}));
     free(report_of((const char *[]){"--transport", "pooled_wave", "--overflow", "extra_wave", NULL}));
 }
