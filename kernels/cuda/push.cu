@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         int32_t total = add_up<THREADS>(table, n, [&](int32_t i) { return max(runs[i].rows, 0); });
         int32_t cut = cut_rows(total, widest, GRAIN);
         for (int32_t unit = warp_of_grid(); unit < total * cut; unit += warps_of_grid()) {
-            int32_t r = unit / cut, piece = unit - r * cut;
+            int32_t u = unit / cut, piece = unit - u * cut, r = spread(u, total);
             int32_t i = find_segment(table.before, n, r);
             entry at = entry_at(args, runs + i, r - table.before[i]);
             for (int32_t p = 0; at.source >= 0 && p < args.parts; p++)
@@ -167,8 +167,9 @@ __device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segme
             entry at = {-1, 0, nullptr};
             int32_t piece = 0;
             if (unit < units) {
-                int32_t r = (int32_t)(unit / cut), i = find_segment_alone(table.before, n, r);
-                piece = (int32_t)(unit - (int64_t)r * cut);
+                int32_t u = (int32_t)(unit / cut), r = spread(u, total),
+                        i = find_segment_alone(table.before, n, r);
+                piece = (int32_t)(unit - (int64_t)u * cut);
                 at = entry_at(args, runs + i, r - table.before[i]);
             }
             for (int32_t p = 0; p < args.parts; p++) {

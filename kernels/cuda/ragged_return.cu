@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
         int32_t blocks = blocks_of<N>(args.width), cut = cut_rows(total, blocks, 1),
                 each = piece_bytes(blocks, cut, 1);
         reduce_all<T, N>(list, warp_of_grid(), total * cut, warps_of_grid(), args.width, [&](int32_t unit) {
-            int32_t r = unit / cut, first = (unit - r * cut) * each, i = find_segment(table.before, n, r);
+            int32_t u = unit / cut, first = (unit - u * cut) * each, r = spread(u, total),
+                    i = find_segment(table.before, n, r);
             const epx_run_t &run = args.runs[tile + i];
             int64_t j = run.first + r - table.before[i], row = run.row + r - table.before[i];
             return reduction{fresh(args.first + j), fresh(args.count + j), first, min(first + each, blocks),
@@ -76,10 +77,11 @@ __global__ void __launch_bounds__(B::THREADS, 1)
             int64_t unit = first + lane_id() * step;
             reduced_piece piece = {};
             if (unit < units) {
-                int32_t r = (int32_t)(unit / cut), i = find_segment_alone(table.before, n, r);
+                int32_t u = (int32_t)(unit / cut), r = spread(u, total),
+                        i = find_segment_alone(table.before, n, r);
                 const epx_run_t &run = args.runs[tile + i];
                 int64_t j = run.first + r - table.before[i], row = run.row + r - table.before[i];
-                piece.from = (int32_t)(unit - (int64_t)r * cut) * each;
+                piece.from = (int32_t)(unit - (int64_t)u * cut) * each;
                 piece.bytes = min(width - piece.from, each);
                 if (piece.bytes > 0)
                     piece.out = base_of(args, run) + args.dst_offset + row * args.dst_stride + piece.from;

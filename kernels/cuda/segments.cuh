@@ -107,6 +107,18 @@ __device__ inline int32_t find_segment_alone(const int32_t *before, int32_t n, i
 }
 
 /*
+ * Which of n rows comes r-th: rows stand in columns of neighbours, and are taken a row of columns at a time;
+ * a bijection of 0 .. n - 1. So segments are worked on side by side, each at the pace of its length. What
+ * goes over a link and what stays here overlap, and senders do not all turn to the same receiver.
+ */
+__device__ inline int32_t spread(int32_t r, int32_t n)
+{
+    constexpr int32_t COLUMNS = 61; /* a prime, so that no warp stays in one */
+    int32_t each = n / COLUMNS, longer = n % COLUMNS, column = r % COLUMNS;
+    return column * each + min(column, longer) + r / COLUMNS;
+}
+
+/*
  * Rows are cut into pieces of whole grains (a multiple of 16 bytes, so that pieces keep their alignment) when
  * there are too few rows to keep all warps busy until the end. All products stay below 2^31: rows do, and cut
  * rows are few.
