@@ -21,6 +21,7 @@ static void begin_scope(const epx_ab_settings_t *s, epx_ab_scope_t *scope)
                               .ranks = (int32_t)s->ranks,
                               .ep = (int32_t)s->ep,
                               .replicas = (int32_t)s->replicas,
+                              .processes = s->processes,
                               .virtual_ep = (int32_t)s->virtual_ep,
                               .target_ranks = (int32_t)s->target_ranks,
                               .layers = model->layers,

@@ -204,6 +204,7 @@ typedef struct epx_ab_machine {
 typedef struct epx_ab_scope {
     const char *preset;
     int32_t ranks, ep, replicas, virtual_ep, target_ranks;
+    int32_t processes; /* that a launcher started; 1: ranks are threads */
     int64_t layers, experts, top_k, sequence, tokens_per_rank;
     char regime[EPX_AB_NAME];
     char regime_why[EPX_AB_TEXT];

@@ -38,8 +38,9 @@ static void say_job(const epx_ab_result_t *result, const lines_t *to)
     if (s->virtual_ep > 0)
         snprintf(rules, sizeof rules, "; accept rules decide as if %d ranks shared the experts",
                  s->virtual_ep);
-    say(to, "ranks", "%d threads of one process: %d share the experts, %d replica%s%s", s->ranks, s->ep,
-        s->replicas, s->replicas == 1 ? "" : "s", rules);
+    say(to, "ranks", "%d %s: %d share the experts, %d replica%s%s", s->ranks,
+        s->processes > 1 ? "processes" : "threads of one process", s->ep, s->replicas,
+        s->replicas == 1 ? "" : "s", rules);
     say(to, "model",
         "%s: %" PRId64 " layers, %" PRId64 " experts, top %" PRId64 ", sequences of %" PRId64
         " tokens, %" PRId64 " tokens per rank and step",

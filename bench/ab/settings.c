@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <epx/comm.h>
+
 #include "bench/ab/arms.h"
 #include "tools/common/options.h"
 #include "tools/common/program.h"
@@ -213,6 +215,11 @@ static int check_ways(epx_ab_settings_t *s)
 
 static int check_ranks(epx_ab_settings_t *s)
 {
+    s->processes = 1;
+    if (epx_comm_launched(NULL, &s->processes) != EPX_OK)
+        return usage(epx_last_error());
+    if (s->processes > 1 && s->internal > 0 && s->ranks == 0 && s->ep == 0 && s->replicas == 0)
+        s->ranks = s->processes;
     if (s->ranks > 0 && s->ep > 0)
         return usage("--ranks N is short for --ep N --replicas 1: give one of --ranks and --ep");
     if (s->ranks > 0 && s->replicas > 1)

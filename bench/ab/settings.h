@@ -7,6 +7,7 @@
 
 typedef struct epx_ab_settings {
     epx_train_config_t train; /* the preset with what was said about the model, data, ranks */
+    int32_t processes;        /* that a launcher started; 1: ranks are threads */
     int64_t ranks, ep, replicas, virtual_ep, target_ranks;
     epx_ab_arm_t arm[EPX_AB_ARMS];
     int32_t arms;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/perf/processes.h"
 #include "bench/perf/recorded.h"
 #include "bench/perf/rows.h"
 #include "tools/common/program.h"
@@ -19,6 +20,8 @@
 int epx_perf_meet(epx_perf_player_t *player)
 {
     epx_perf_case_t *shared = player->shared;
+    if (epx_perf_are_processes(shared))
+        return epx_perf_meet_processes(player);
     int rc = epx_rank_check(player->self, epx_comm_barrier(player->self->comm), "barrier");
     if (rc != EPX_EXIT_OK || sysconf(_SC_NPROCESSORS_ONLN) < player->self->ranks)
         return rc;
@@ -55,6 +58,12 @@ static void fill_ids(const epx_perf_settings_t *s, int32_t rank, int64_t tokens,
     epx_skew_close(&source);
 }
 
+/* Who writes what all ranks of this process share. */
+static int leads(const epx_perf_player_t *player)
+{
+    return player->self->rank == 0 || epx_perf_are_processes(player->shared);
+}
+
 /* x of all ranks in one piece, so that a device can copy any row of it to any place with one kernel. */
 static int place_x(epx_perf_player_t *player)
 {
@@ -63,12 +72,12 @@ static int place_x(epx_perf_player_t *player)
     int rc = EPX_EXIT_OK;
     if (player->side.device == NULL)
         return EPX_EXIT_OK;
-    if (player->self->rank == 0) {
+    if (leads(player)) {
         epx_device_properties_t properties = {0};
         shared->device = player->side.device;
         rc = epx_rank_check(player->self, shared->device->properties(&properties), "the device");
         shared->units = properties.units;
-        shared->apart = strcmp(player->info.fabric, "nccl") == 0;
+        shared->apart |= strcmp(player->info.fabric, "nccl") == 0;
         for (int i = 0; i < 2 && rc == EPX_EXIT_OK; i++)
             rc = epx_rank_check(player->self, shared->device->event_create(1, &shared->start[i]), "an event");
         if (rc == EPX_EXIT_OK && !shared->apart)
@@ -90,19 +99,26 @@ static int place_x(epx_perf_player_t *player)
     return rc;
 }
 
+static void fill_weights(const epx_perf_settings_t *s, int32_t rank, int64_t tokens, float *weights)
+{
+    int32_t k = (int32_t)s->top_k;
+    for (int64_t t = 0; t < tokens; t++)
+        for (int32_t i = 0; i < k; i++)
+            weights[t * k + i] = epx_perf_weight((uint64_t)s->seed, rank, t, i, k);
+}
+
 /* Routing and payload of one rank, on the host. */
 static void fill_inputs(epx_perf_player_t *player)
 {
     epx_perf_case_t *shared = player->shared;
     const epx_perf_settings_t *s = shared->settings;
     epx_perf_part_t *part = player->mine;
-    int32_t k = (int32_t)s->top_k, width = (int32_t)s->width, rank = player->self->rank;
+    int32_t width = (int32_t)s->width, rank = player->self->rank;
     uint64_t seed = (uint64_t)s->seed;
     int8_t *small = epx_tool_alloc((size_t)width, 1);
     fill_ids(s, rank, part->tokens, part->ids);
+    fill_weights(s, rank, part->tokens, part->weights);
     for (int64_t t = 0; t < part->tokens; t++) {
-        for (int32_t i = 0; i < k; i++)
-            part->weights[t * k + i] = epx_perf_weight(seed, rank, t, i, k);
         epx_perf_x_row((char *)part->x.host + t * shared->row_bytes, shared->config.row_type, width, seed,
                        rank, t);
         epx_perf_small(small, width, EPX_PERF_DOUT_MAX, EPX_PERF_TENSOR_DOUT, seed, rank, t, 0);
@@ -110,6 +126,31 @@ static void fill_inputs(epx_perf_player_t *player)
                            small);
     }
     free(small);
+}
+
+static int64_t tokens_of(const epx_perf_case_t *shared, int32_t rank)
+{
+    const epx_perf_settings_t *s = shared->settings;
+    return s->routing != NULL ? epx_perf_recorded_tokens(s, rank)
+                              : epx_skew_tokens(&s->skew, rank, (int32_t)s->ranks, shared->tokens);
+}
+
+/* What this process has to know of the other processes' inputs, to check what comes from them. */
+static void know_others(epx_perf_player_t *player)
+{
+    epx_perf_case_t *shared = player->shared;
+    for (int32_t r = 0; epx_perf_are_processes(shared) && r < player->self->ranks; r++) {
+        epx_perf_part_t *part = &shared->part[r];
+        if (r == player->self->rank)
+            continue;
+        part->tokens = tokens_of(shared, r);
+        size_t assignments = (size_t)(part->tokens * shared->settings->top_k);
+        part->ids = part->ids_twin.host = epx_tool_alloc(assignments, sizeof *part->ids);
+        part->weights = part->weights_twin.host = epx_tool_alloc(assignments, sizeof *part->weights);
+        part->kept = epx_tool_alloc(assignments, sizeof *part->kept);
+        fill_ids(shared->settings, r, part->tokens, part->ids);
+        fill_weights(shared->settings, r, part->tokens, part->weights);
+    }
 }
 
 /* Buffers that need not know what a batch holds, and what is in them. */
@@ -120,9 +161,7 @@ static int make_inputs(epx_perf_player_t *player)
     epx_perf_part_t *part = player->mine;
     epx_rank_t *self = player->self;
     const epx_perf_side_t *side = &player->side;
-    part->tokens = s->routing != NULL
-                       ? epx_perf_recorded_tokens(s, self->rank)
-                       : epx_skew_tokens(&s->skew, self->rank, (int32_t)s->ranks, shared->tokens);
+    part->tokens = tokens_of(shared, self->rank);
     size_t tokens = (size_t)part->tokens, assignments = tokens * (size_t)s->top_k,
            row = (size_t)shared->row_bytes;
     struct {
@@ -149,6 +188,7 @@ static int make_inputs(epx_perf_player_t *player)
     if (rc != EPX_EXIT_OK)
         return rc;
     fill_inputs(player);
+    know_others(player);
     const epx_perf_twin_t *up[] = {&part->ids_twin, &part->weights_twin, &part->x, &part->dout};
     for (size_t i = 0; i < sizeof up / sizeof *up && rc == EPX_EXIT_OK; i++)
         rc = epx_perf_up(self, side, up[i]);
@@ -203,7 +243,7 @@ static int make_buffers(epx_perf_player_t *player)
     part->begun = epx_tool_alloc(stamps, sizeof *part->begun);
     part->ended = epx_tool_alloc(stamps, sizeof *part->ended);
     part->called = epx_tool_alloc(stamps, sizeof *part->called);
-    if (player->self->rank == 0) {
+    if (leads(player)) {
         shared->waves = (int32_t)waves;
         shared->slots = (int32_t)slots;
         shared->rows_max = player->info.batch_rows_max;
@@ -249,6 +289,8 @@ static int measure(epx_perf_player_t *player)
         rc = epx_perf_measure_link(player);
     if (rc == EPX_EXIT_OK && s->beside)
         rc = epx_perf_run_beside(player);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_gather_results(player);
     if (rc == EPX_EXIT_OK && s->check)
         rc = epx_perf_checked_pass(player, 1);
     return rc;
@@ -259,7 +301,9 @@ static int play(epx_rank_t *self)
     epx_perf_case_t *shared = self->context;
     epx_perf_player_t player = {
         .self = self, .shared = shared, .mine = &shared->part[self->rank], .info = EPX_GROUP_INFO_INIT};
-    int rc = epx_perf_side_choose(self, shared->config.fabric, shared->config.device);
+    int rc = epx_perf_meet_hosts(&player);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_side_choose(self, player.local_rank, shared->config.fabric, shared->config.device);
     if (rc == EPX_EXIT_OK)
         rc = epx_rank_check(self, epx_group_open(self->comm, &shared->config, &player.group), "group open");
     if (rc != EPX_EXIT_OK)
@@ -316,7 +360,8 @@ int epx_perf_case_run(epx_perf_case_t *shared, const epx_perf_settings_t *s, con
     if (status != EPX_OK)
         return epx_tool_fail_status(status, "this shape cannot be");
     shared->part = epx_tool_alloc((size_t)s->ranks, sizeof *shared->part);
-    return epx_ranks_play((int32_t)s->ranks, play, shared);
+    shared->apart = epx_perf_are_processes(shared);
+    return epx_ranks_join((int32_t)s->ranks, play, shared);
 }
 
 void epx_perf_case_free(epx_perf_case_t *shared)

@@ -3,7 +3,7 @@
  *
  * Ranks are threads of one process, so they share this: each writes its own part, and reads the parts of
  * others only after all have met (epx_perf_meet). The one exception is `kept`, which the receivers of a
- * rank's rows count in.
+ * rank's rows count in. Where a launcher started a process for each rank, processes.h says what each knows.
  */
 #ifndef EPX_BENCH_PERF_CASE_H
 #define EPX_BENCH_PERF_CASE_H
@@ -50,6 +50,7 @@ typedef struct epx_perf_part {
     epx_perf_copy_t *copy;
     int64_t *copy_first; /* [waves + 1] */
     epx_plan_stats_t stats;
+    int64_t seen, seen_remote;          /* rows that arrived in a checked pass; of them, from other ranks */
     int64_t *begun, *ended;             /* [iterations, EPX_PERF_OPS, waves] ns */
     int64_t *called;                    /* likewise: how long the call kept the host, where that is apart */
     int64_t remote_bytes[EPX_PERF_OPS]; /* sent in one pass */
@@ -89,7 +90,8 @@ typedef struct epx_perf_case {
     size_t eviction_bytes; /* of each rank */
     /* Where there is a device that the host cannot reach: */
     const epx_device_ops_t *device;
-    int32_t apart; /* 1: every rank has a GPU of its own */
+    int32_t apart;     /* 1: memory of other ranks is out of reach: a GPU, or a process, for each */
+    int32_t one_clock; /* 1: times of all ranks are of one clock */
     epx_perf_twin_t
         all_x; /* device: x of all ranks, [ranks, T_max, H]; where they are apart each has its own */
     epx_event_t start[2]; /* of rank 0, in turn: times are counted from one while it sets the other */
@@ -109,7 +111,8 @@ typedef struct epx_perf_player {
     epx_group_info_t info;
     epx_perf_side_t side;
     int64_t meetings, timings;
-    void **graph; /* [EPX_PERF_OPS, waves] with --graph: each call, recorded */
+    int32_t local_rank; /* among those of this host */
+    void **graph;       /* [EPX_PERF_OPS, waves] with --graph: each call, recorded */
 } epx_perf_player_t;
 
 /* Runs the case; EPX_EXIT_OK, or the code after a message. sm_budget 0: as the settings say. */

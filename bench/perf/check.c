@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench/perf/case.h"
+#include "bench/perf/processes.h"
 #include "bench/perf/rows.h"
 #include "tools/common/program.h"
 
@@ -363,7 +364,7 @@ static int compare_counts(checker_t *c)
         routed += part->stats.routed;
         kept += part->stats.kept;
         dropped += part->stats.dropped_sender + part->stats.dropped_receiver;
-        seen += part->place_first[shared->waves];
+        seen += part->seen;
         for (int64_t a = 0; a < part->tokens * shared->settings->top_k; a++)
             asked += part->ids[a] >= 0;
     }
@@ -389,12 +390,32 @@ static int compare_all(checker_t *c)
     return rc;
 }
 
+/* A process counts what comes from all others, threads count in what each has cleared. */
+static void clear_kept(epx_perf_player_t *player)
+{
+    const epx_perf_case_t *shared = player->shared;
+    int32_t from = player->self->rank, to = from + 1;
+    if (epx_perf_are_processes(shared))
+        from = 0, to = player->self->ranks;
+    for (int32_t r = from; r < to; r++)
+        memset(shared->part[r].kept, 0,
+               (size_t)(shared->part[r].tokens * shared->settings->top_k) * sizeof *shared->part[r].kept);
+}
+
+static void count_seen(epx_perf_player_t *player)
+{
+    epx_perf_part_t *mine = player->mine;
+    mine->seen = mine->place_first[player->shared->waves];
+    mine->seen_remote = 0;
+    for (int64_t i = 0; i < mine->seen; i++)
+        mine->seen_remote += mine->place[i].rank != player->self->rank;
+}
+
 static int run_pass(checker_t *c)
 {
     epx_perf_player_t *player = c->player;
     epx_perf_part_t *mine = player->mine;
-    size_t assignments = (size_t)(mine->tokens * player->shared->settings->top_k);
-    memset(mine->kept, 0, assignments * sizeof *mine->kept);
+    clear_kept(player);
     int rc = epx_perf_meet(player); /* nobody counts before all have cleared */
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_route(player);
@@ -407,7 +428,13 @@ static int run_pass(checker_t *c)
         rc = epx_rank_check(player->self, epx_plan_stats(player->plan, &mine->stats, player->side.stream),
                             "plan stats");
     if (rc == EPX_EXIT_OK)
+        count_seen(player);
+    if (rc == EPX_EXIT_OK)
         rc = epx_perf_meet(player);
+    if (rc == EPX_EXIT_OK)
+        rc = epx_perf_gather_counts(player);
+    if (rc == EPX_EXIT_OK && c->compare)
+        rc = epx_perf_sum_kept(player);
     if (rc == EPX_EXIT_OK && c->compare)
         rc = compare_all(c);
     return rc == EPX_EXIT_OK ? epx_perf_meet(player) : rc;

@@ -261,7 +261,7 @@ int epx_perf_measure_link(epx_perf_player_t *player)
     epx_perf_case_t *shared = player->shared;
     link_bench_t b = {.player = player};
     double sent = (double)player->mine->remote_bytes[EPX_PERF_DISPATCH];
-    if (!shared->apart || player->self->ranks < 2)
+    if (player->side.device == NULL || !shared->apart || player->self->ranks < 2)
         return EPX_EXIT_OK;
     /* Equal on all ranks: what the busiest sends. */
     int rc = epx_rank_check(player->self,

@@ -1,6 +1,8 @@
 /* epx-perf: how fast rows go to their experts and back. SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include <epx/comm.h>
+
 #include "bench/perf/calibrate.h"
 #include "bench/perf/case.h"
 #include "bench/perf/report.h"
@@ -12,7 +14,7 @@ static int run_case(const epx_perf_settings_t *settings, const char *transport, 
 {
     epx_perf_case_t *shared = epx_tool_alloc(1, sizeof *shared);
     int rc = epx_perf_case_run(shared, settings, transport, tokens, sm_budget);
-    if (rc == EPX_EXIT_OK)
+    if (rc == EPX_EXIT_OK && settings->rank == 0)
         epx_perf_report_case(shared, json);
     epx_perf_case_free(shared);
     free(shared);
@@ -23,7 +25,12 @@ static int run_case(const epx_perf_settings_t *settings, const char *transport, 
 static int run_cases(const epx_perf_settings_t *settings, epx_json_t *json)
 {
     int worst = EPX_EXIT_OK;
-    epx_perf_report_begin(settings, json);
+    epx_comm_h job = NULL; /* of processes: keeps them joined from one case to the next */
+    epx_status_t status = settings->processes > 1 ? epx_comm_world(&job) : EPX_OK;
+    if (status != EPX_OK)
+        return epx_tool_fail_status(status, "cannot join the job");
+    if (settings->rank == 0)
+        epx_perf_report_begin(settings, json);
     for (int32_t t = 0; t < settings->transport_count; t++) {
         for (int32_t i = 0; i < settings->size_count * settings->budget_count; i++) {
             int rc = run_case(settings, settings->transport[t], settings->size[i / settings->budget_count],
@@ -31,9 +38,16 @@ static int run_cases(const epx_perf_settings_t *settings, epx_json_t *json)
             worst = rc > worst ? rc : worst;
         }
     }
-    if (epx_perf_report_end(json) != 0 && worst == EPX_EXIT_OK)
+    if (settings->rank == 0 && epx_perf_report_end(json) != 0 && worst == EPX_EXIT_OK)
         worst = EPX_EXIT_FAILED;
+    epx_comm_destroy(&job);
     return worst;
+}
+
+/* No rank takes part in them: of several processes one is enough. */
+static int accept_rules(const epx_perf_settings_t *settings, epx_json_t *json)
+{
+    return settings->rank == 0 ? epx_perf_rules(settings, json) : EPX_EXIT_OK;
 }
 
 int main(int argc, char **argv)
@@ -45,7 +59,7 @@ int main(int argc, char **argv)
         if (settings.calibrate != NULL)
             rc = epx_perf_calibrate(&settings, out);
         else
-            rc = settings.accept_rules ? epx_perf_rules(&settings, out) : run_cases(&settings, out);
+            rc = settings.accept_rules ? accept_rules(&settings, out) : run_cases(&settings, out);
         rc = epx_tool_end(rc);
     }
     epx_perf_settings_free(&settings);

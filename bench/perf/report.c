@@ -135,8 +135,7 @@ static counts_t counts_of(const epx_perf_case_t *shared)
         all.spilled += part->stats.spilled;
         all.dropped_sender += part->stats.dropped_sender;
         all.dropped_receiver += part->stats.dropped_receiver;
-        for (int64_t i = 0; i < part->place_first[shared->waves]; i++)
-            all.remote_rows += part->place[i].rank != r;
+        all.remote_rows += part->seen_remote;
     }
     return all;
 }
@@ -422,11 +421,12 @@ void epx_perf_report_begin(const epx_perf_settings_t *s, epx_json_t *json)
     if (s->routing != NULL)
         snprintf(skew, sizeof skew, "%s", s->routing);
     if (json == NULL) {
-        printf("epx %s: %lld ranks as threads on %ld cores, %lld experts, top-%lld, rows of %lld %s, %s, "
+        printf("epx %s: %lld ranks as %s on %ld cores, %lld experts, top-%lld, rows of %lld %s, %s, "
                "seed %lld%s%s\n\n",
-               epx_version(), (long long)s->ranks, cores, (long long)s->experts, (long long)s->top_k,
-               (long long)s->width, epx_perf_row_types[s->row_type], skew, (long long)s->seed,
-               s->cold ? ", cold" : "", s->graph ? ", replayed from graphs" : "");
+               epx_version(), (long long)s->ranks, s->processes > 1 ? "processes" : "threads", cores,
+               (long long)s->experts, (long long)s->top_k, (long long)s->width,
+               epx_perf_row_types[s->row_type], skew, (long long)s->seed, s->cold ? ", cold" : "",
+               s->graph ? ", replayed from graphs" : "");
         return;
     }
     epx_json_object(json, NULL);
@@ -434,6 +434,7 @@ void epx_perf_report_begin(const epx_perf_settings_t *s, epx_json_t *json)
     epx_json_text(json, "version", epx_version());
     epx_json_int(json, "cores", cores);
     epx_json_int(json, "ranks", s->ranks);
+    epx_json_text(json, "ranks_are", s->processes > 1 ? "processes" : "threads");
     epx_json_int(json, "experts", s->experts);
     epx_json_int(json, "top_k", s->top_k);
     epx_json_int(json, "width", s->width);

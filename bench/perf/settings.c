@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <epx/comm.h>
+
 #include "bench/common/environment.h"
 #include "bench/perf/recorded.h"
 #include "tools/common/options.h"
@@ -208,7 +210,10 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
                         "measure the constants of epx-sim's cost model on this machine and write them",
                         &s->calibrate),
         epx_option_section("shape"),
-        epx_option_int('n', "ranks", "ranks, each a thread of this process", &s->ranks, 1, 65536),
+        epx_option_int('n', "ranks",
+                       "ranks, each a thread of this process; under a launcher (mpirun, srun, torchrun, "
+                       "EPX_RANK) every process is one",
+                       &s->ranks, 1, 65536),
         epx_option_int(0, "tokens", "tokens of each rank", &s->tokens, 0, INT32_MAX),
         epx_option_call(0, "sizes", "MIN:MAX:FACTOR", "one measurement for each number of tokens", s,
                         set_sizes),
@@ -257,12 +262,37 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
     };
     const epx_program_t program = {
         "epx-perf",
-        "Measures dispatch and combine and their backward calls over ranks of one process, checks "
-        "every row, and compares with the machine's own memcpy.",
+        "Measures dispatch and combine and their backward calls over ranks that are threads of this "
+        "process, or processes that a launcher started; checks every row, and compares with the machine's "
+        "own "
+        "memcpy.",
         NULL, options, notes};
     int rc = epx_command_line(&program, argc, argv, NULL);
     s->check &= !no_check;
     return rc;
+}
+
+/* Where a launcher started this process among others, each plays one rank. */
+static int find_processes(epx_perf_settings_t *s)
+{
+    s->processes = 1;
+    epx_status_t status = epx_comm_launched(&s->rank, &s->processes);
+    if (status != EPX_OK)
+        return epx_tool_fail(EPX_EXIT_USAGE, "%s", epx_last_error());
+    if (s->processes == 1)
+        return EPX_GO_ON;
+    if (s->calibrate != NULL)
+        return epx_tool_fail(
+            EPX_EXIT_USAGE,
+            "--calibrate plays its ranks as threads of one process, and a launcher started %d: "
+            "start it without the launcher",
+            s->processes);
+    if (s->routing != NULL && s->ranks != s->processes)
+        return epx_tool_fail(EPX_EXIT_USAGE,
+                             "--routing: %s has %d ranks, and a launcher started %d processes: start as many",
+                             s->routing, (int)s->ranks, s->processes);
+    s->ranks = s->processes;
+    return EPX_GO_ON;
 }
 
 /* What no single option can see. */
@@ -289,6 +319,8 @@ int epx_perf_settings_read(epx_perf_settings_t *s, int argc, char **argv)
     int rc = parse(s, argc, argv);
     if (rc == EPX_GO_ON && s->routing != NULL)
         rc = epx_perf_recorded_read(s);
+    if (rc == EPX_GO_ON)
+        rc = find_processes(s);
     if (rc == EPX_GO_ON)
         rc = check_together(s);
     if (rc != EPX_GO_ON || s->accept_rules || s->calibrate != NULL)

@@ -27,6 +27,7 @@ const char *epx_perf_op_name(epx_perf_op_t op);
 enum { EPX_PERF_TRANSPORTS_MAX = 16, EPX_PERF_SIZES_MAX = 64, EPX_PERF_BUDGETS_MAX = 32 };
 
 typedef struct epx_perf_settings {
+    int32_t processes, rank; /* by what a launcher says; 1 and 0 where ranks are threads */
     int32_t json, check, cold, latency, accept_rules;
     const char *transports; /* as given: a list; NULL: as the environment or `auto` says */
     char transport_text[512];

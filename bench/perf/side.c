@@ -15,16 +15,19 @@ static const epx_device_ops_t *device_of(const char *name)
     return NULL;
 }
 
-int epx_perf_side_choose(epx_rank_t *self, const char *fabric, const char *device)
+int epx_perf_side_choose(epx_rank_t *self, int32_t local_rank, const char *fabric, const char *device)
 {
     const epx_device_ops_t *ops = device != NULL ? device_of(device) : NULL;
     if (fabric == NULL || strcmp(fabric, "nccl") != 0 || ops == NULL)
         return EPX_EXIT_OK;
     int32_t gpus = ops->count();
-    if (self->ranks > gpus)
+    int32_t launched = 1;
+    if (epx_comm_launched(NULL, &launched) == EPX_OK && launched > 1 && gpus == 1)
+        local_rank = 0; /* the one that the launcher shows this process; NCCL refuses ranks that share one */
+    if (local_rank >= gpus)
         return epx_rank_fail(self, EPX_EXIT_NO_VERDICT,
                              "fabric nccl needs a GPU for each of %d ranks, here are %d", self->ranks, gpus);
-    return epx_rank_check(self, ops->select(self->rank), "a GPU of the rank's own");
+    return epx_rank_check(self, ops->select(local_rank), "a GPU of the rank's own");
 }
 
 int epx_perf_side_open(epx_rank_t *self, epx_perf_side_t *side, const char *device)

@@ -23,9 +23,9 @@ typedef struct epx_perf_twin {
     size_t bytes;
 } epx_perf_twin_t;
 
-/* Over fabric nccl every rank has a GPU of its own: the calling thread uses it from now on. Names may be
- * NULL. */
-int epx_perf_side_choose(epx_rank_t *self, const char *fabric, const char *device);
+/* Over fabric nccl every rank has a GPU of its own, by its place among the ranks of this host; the calling
+ * thread uses it from now on. A launcher may show every process one GPU alone. Names may be NULL. */
+int epx_perf_side_choose(epx_rank_t *self, int32_t local_rank, const char *fabric, const char *device);
 /* Opens the side of a rank for the device of that name. 0 or an exit code. */
 int epx_perf_side_open(epx_rank_t *self, epx_perf_side_t *side, const char *device);
 void epx_perf_side_close(epx_perf_side_t *side);

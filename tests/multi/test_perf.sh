@@ -81,6 +81,56 @@ expect_json
 expect_err '^epx-perf: .*EPX_ACCEPT'
 json '[c["transport"] for c in d["cases"]] == ["ragged", "ring"]'
 
+# ---- a process for each rank -------------------------------------------------------------------------------------
+
+# Rank 0 prints, the others are silent; every row is checked across processes, so a turned bit is found by name.
+processes() { # N ARGUMENT...
+    local n=$1 r number ranks=() codes=
+    shift
+    number=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    last="$n processes: epx-perf $*"
+    for ((r = 0; r < n; r++)); do
+        EPX_RANK=$r EPX_WORLD_SIZE=$n EPX_ROOT=127.0.0.1:$number timeout 120 "$bin/epx-perf" "$@" \
+            > "$out.$r" 2> "$err.$r" &
+        ranks+=($!)
+    done
+    code=0
+    for r in "${!ranks[@]}"; do
+        wait "${ranks[r]}" || code=$?
+        codes="$codes $r:$(wc -c < "$out.$r")"
+    done
+    cat "$out".[0-9]* > "$out"
+    cat "$err".[0-9]* > "$err"
+    checks=$((checks + 1))
+    [ "$(cat "$out".[1-9]* | wc -c)" = 0 ] || wrong "ranks beside 0 print: $codes"
+    rm -f "$out".[0-9]* "$err".[0-9]*
+}
+if "$bin/epx-info" -b | grep -Eq '^ucx +yes'; then
+    export UCX_HANDLE_ERRORS=none UCX_LOG_LEVEL=fatal
+    processes 3 --transport all --op all "${small[@]}" --json && expect_code 0 && expect_quiet && expect_json
+    json 'd["ranks"] == 3 and d["ranks_are"] == "processes" and len(d["cases"]) == 3'
+    json 'all(c["checked"] and c["fabric"] == "ucx" and c["routed"] == 3 * 48 * 3 for c in d["cases"])'
+    json 'all(c["routed"] == c["kept"] + c["dropped_sender"] + c["dropped_receiver"] for c in d["cases"])'
+    json 'all(0 < o["seconds"]["min"] <= o["seconds"]["median"] < 100 for c in d["cases"] for o in c["operations"])'
+    processes 2 --transport ragged --wire assignment "${small[@]}" --json && expect_code 0
+    json '[o["remote_bytes"] for o in d["cases"][0]["operations"] if o["op"] == "dispatch"] ==
+          [o["remote_bytes"] for o in d["cases"][0]["operations"] if o["op"] == "memcpy"]'
+    processes 3 --transport all --skew empty-rank --latency "${small[@]}" && expect_code 0
+    EPX_FAULT='rank=1 op=dispatch at=put.post do=flip:3' processes 2 --transport ragged "${small[@]}"
+    expect_code 1
+    expect_err 'dispatch: wave .* differs from what was sent|which did not ask for this expert|does not say whose it is'
+    processes 2 --calibrate "$out.machine"; expect_code 2; expect_err 'start it without the launcher'
+    if command -v mpirun > /dev/null; then
+        last='mpirun -n 2 epx-perf'
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun --oversubscribe -n 2 \
+            "$bin/epx-perf" --transport ragged "${small[@]}" > "$out" 2> "$err"
+        code=$?
+        expect_code 0
+        expect_out '2 ranks as processes'
+        expect_out 'every row and sum was right'
+    fi
+fi
+
 # The accept rules alone; sanitizers would need minutes for their 33.5 million assignments.
 run epx-perf --accept-rules --skew empty-rank; expect_code 2
 if [ -z "${SANITIZE:-}" ]; then
