@@ -210,9 +210,7 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
                         "measure the constants of epx-sim's cost model on this machine and write them",
                         &s->calibrate),
         epx_option_section("shape"),
-        epx_option_int('n', "ranks",
-                       "ranks, each a thread of this process; under a launcher (mpirun, srun, torchrun, "
-                       "EPX_RANK) every process is one",
+        epx_option_int('n', "ranks", "ranks as threads; under a launcher its processes are the ranks",
                        &s->ranks, 1, 65536),
         epx_option_int(0, "tokens", "tokens of each rank", &s->tokens, 0, INT32_MAX),
         epx_option_call(0, "sizes", "MIN:MAX:FACTOR", "one measurement for each number of tokens", s,
