@@ -31,7 +31,7 @@ part() { # NAME FILES PROGRAM
 }
 
 tests=bindings/python/tests
-part torch "$tests/test_torch.py $tests/test_buffer.py" 'import torch; torch.ones(1).cuda()'
+part torch "$tests/test_torch.py $tests/test_buffer.py $tests/test_compile.py" 'import torch; torch.ones(1).cuda()'
 part jax "$tests/test_jax.py" 'import jax; assert jax.devices()[0].platform == "gpu", "JAX has no GPU"'
 rm -f "$log"
 echo "$passed passed, $failed failed"

@@ -147,9 +147,12 @@ VENV := $(BUILD)/venv
 TORCH_PYTHON ?= /usr/bin/python3
 PYTHON_TESTS = EPX_LIBRARY='$(abspath $(BUILD))/lib/libepx.so' PYTHONPATH=bindings/python PYTHONDONTWRITEBYTECODE=1
 PYTEST := -m pytest -q -p no:cacheprovider
-TORCH_TESTS := $(addprefix bindings/python/tests/,test_torch.py test_buffer.py test_example.py)
-check-python: ## build and test the Python package (fetches JAX by pip)
+TORCH_TESTS := $(addprefix bindings/python/tests/,test_torch.py test_buffer.py test_compile.py test_example.py)
+# 1: a current PyTorch beside JAX, for torch.compile. It is 3 GB to fetch and 6 GB on the disk.
+PIP_TORCH ?=
+check-python: ## build and test the Python package (fetches JAX by pip; PIP_TORCH=1: PyTorch too)
 	$(Q)tools/setup.sh python $(VENV)
+	$(Q)$(if $(PIP_TORCH),tools/setup.sh torch $(VENV))
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) PYTHON=$(abspath $(VENV))/bin/python all
 	$(Q)cd bindings/python && EPX_LIBRARY='$(abspath $(BUILD))/lib/libepx.so' $(abspath $(VENV))/bin/mypy \
 		--cache-dir $(abspath $(BUILD))/mypy $$($(abspath $(VENV))/bin/python -c 'import torch' 2> /dev/null \

@@ -3,6 +3,7 @@
 #
 #   tools/setup.sh build|demo|check|lint|model|aarch64|rdma|ci
 #   tools/setup.sh python FOLDER       a Python of its own in FOLDER, with JAX and what the tests of bindings/ need
+#   tools/setup.sh torch FOLDER        PyTorch into that Python, if pip brings it within four minutes
 #
 # Says nothing and touches no network when all is there. Elsewhere, or without the right to install, prints the one
 # line to run and exits 1; for demo a missing OpenBLAS is no error, because a plain C product stands in.
@@ -17,6 +18,16 @@ if [ "$what" = python ]; then
     python3 -m venv "$2" && "$python" -m pip install -q --disable-pip-version-check jax pytest mypy && exit 0
     echo "setup: no Python with JAX in $2; where pip finds them: $python -m pip install jax pytest mypy" >&2
     exit 1
+fi
+
+# What needs it is left out where it is missing.
+if [ "$what" = torch ]; then
+    python=$2/bin/python
+    "$python" -c 'import torch' 2> /dev/null && exit 0
+    echo "setup: PyTorch into $2"
+    timeout 240 "$python" -m pip install -q --disable-pip-version-check torch && exit 0
+    echo "setup: no PyTorch in $2: pip has not brought it within 240 s, so tests of torch.compile are skipped"
+    exit 0
 fi
 
 # One need per line: package, how to see that it is there (a program, a header for the C compiler, a name of

@@ -27,8 +27,20 @@ class View(NamedTuple):
     kind: str
 
 
-def type_code(value: object) -> int:
+# Types that have been asked about: names are slow to find.
+_CODES: dict[Any, int] = {}
+_KINDS = {"cpu": "host"}
+
+
+def type_code(value: Any) -> int:
     """EPX_FP32 ... of a name ("bfloat16"), a numpy, ml_dtypes, JAX or PyTorch type."""
+    code = _CODES.get(value)
+    if code is None:
+        code = _CODES[value] = _find_type_code(value)
+    return code
+
+
+def _find_type_code(value: object) -> int:
     name = value if isinstance(value, str) else getattr(value, "name", None) or str(value)
     code = TYPES.get(str(name).rsplit(".", 1)[-1])
     if code is None:
@@ -39,7 +51,8 @@ def type_code(value: object) -> int:
 def _view_of_tensor(tensor: Any, what: str) -> View:
     if not tensor.is_contiguous():
         raise ArgumentError(f"{what} is not contiguous; call .contiguous() on it")
-    kind = {"cpu": "host"}.get(tensor.device.type, tensor.device.type)
+    kind = tensor.device.type
+    kind = _KINDS.get(kind, kind)
     return View(int(tensor.data_ptr()), tuple(tensor.shape), type_code(tensor.dtype), kind)
 
 
@@ -76,13 +89,16 @@ def address(array: Any, what: str, device: str, type_: int, shape: tuple[int | N
     """The address of an array that must be on `device`, of a type and a shape (None: any length)."""
     if array is None:
         return None
-    seen = view(array, what)
-    if seen.kind != device:
-        raise ArgumentError(f"{what} is on {seen.kind}; the group's device is {device}")
-    if seen.type != type_:
-        raise ArgumentError(f"{what} holds {TYPE_NAMES[seen.type]}; it must hold {TYPE_NAMES[type_]}")
-    fits = len(seen.shape) == len(shape) and all(w is None or n == w for n, w in zip(seen.shape, shape))
-    if not fits:
+    at, has, code, kind = view(array, what)
+    if kind != device:
+        raise ArgumentError(f"{what} is on {kind}; the group's device is {device}")
+    if code != type_:
+        raise ArgumentError(f"{what} holds {TYPE_NAMES[code]}; it must hold {TYPE_NAMES[type_]}")
+    if has != shape and not _fits(has, shape):
         wanted = ", ".join("any" if n is None else str(n) for n in shape)
-        raise ArgumentError(f"{what} has shape {seen.shape}; it must be ({wanted})")
-    return seen.address
+        raise ArgumentError(f"{what} has shape {has}; it must be ({wanted})")
+    return at
+
+
+def _fits(has: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
+    return len(has) == len(shape) and all(w is None or n == w for n, w in zip(has, shape))

@@ -141,6 +141,7 @@ class Group:
         self._config = config
         self.row_type = int(config.row_type) or 1
         self.out_type = int(config.out_type) or self.row_type
+        self.name = str(options.get("name") or "group")
         self.columns = int(config.top_k) + int(config.spill_choices)
         self.aux_bytes = int(config.aux_bytes)
 

@@ -6,11 +6,14 @@
 
 `Buffer` is a class with the call shapes of DeepEP's, for jobs that are written for it.
 
+Under torch.compile a layer is operators (torch.ops.epx, epx.torch.ops), which break no graph.
+
 The transport is chosen by EPX_TRANSPORT or the option `transport`. Calls go to the current stream.
 """
 
 from .buffer import Buffer, Config, EventOverlap, Handle
 from .group import Group
-from .layer import COUNTS, expert_sizes, moe_layer, valid_rows
+from .layer import expert_sizes, moe_layer, valid_rows
+from .ops import COUNTS
 
 __all__ = ["Buffer", "COUNTS", "Config", "EventOverlap", "Group", "Handle", "expert_sizes", "moe_layer", "valid_rows"]

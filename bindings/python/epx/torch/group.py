@@ -1,7 +1,7 @@
 # Groups of ranks that are PyTorch processes. SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 
@@ -10,6 +10,10 @@ from ..arrays import TYPE_NAMES
 from ..comm import Comm
 from ..errors import UnsupportedError
 from ..plan import Plan
+from . import ops
+
+# The current stream without an object around it; PyTorch before 2 has no such function.
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 def _comm_of(process_group: Any) -> Comm:
@@ -61,7 +65,10 @@ class Group:
         self.row_dtype: torch.dtype = getattr(torch, TYPE_NAMES[self.plain.row_type])
         self.out_dtype: torch.dtype = getattr(torch, TYPE_NAMES[self.plain.out_type])
         self.torch_device = torch.device("cpu" if info.device == "host" else f"cuda:{torch.cuda.current_device()}")
+        self._index = self.torch_device.index or 0
         self._plans: Dict[int, Plan] = {}
+        self.plan_bytes = self.plain.plan_bytes
+        self.key = ops.name(self)
 
     def plan(self, lane: int) -> Plan:
         """The plan at work on a lane."""
@@ -71,7 +78,16 @@ class Group:
 
     def stream(self) -> Optional[int]:
         """The current stream, as the library wants it."""
-        return None if self.device == "host" else int(torch.cuda.current_stream(self.torch_device).cuda_stream)
+        if self.device == "host":
+            return None
+        if _raw_stream is not None:
+            return int(_raw_stream(self._index))
+        return int(torch.cuda.current_stream(self.torch_device).cuda_stream)
+
+    def batch(self) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Room for a batch: rows [R, width], start [El], count [El]."""
+        counts = self.empty(2, self.local_experts, dtype=torch.int64)
+        return self.empty(self.rows, self.width, dtype=self.row_dtype), counts[0], counts[1]
 
     def empty(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device=self.torch_device)

@@ -5,9 +5,12 @@ from typing import Any, Callable, Iterable, List, Optional, Tuple
 
 import torch
 
+from ..errors import ArgumentError
 from .group import Group
+from .ops import COUNTS as _COUNTS
 
-COUNTS = ("routed", "skipped", "kept", "spilled", "dropped_sender", "dropped_receiver")
+# Whether torch.compile traces now; PyTorch before 2.1 does not tell, and has the other way alone.
+_is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 Tensor = torch.Tensor
 # expert_fn(rows [R, width], sizes [El] int64) -> y [R, width]: rows of local expert e are the sizes[e] rows behind
@@ -42,11 +45,6 @@ def _clean(rows: Tensor, start: Tensor, count: Tensor) -> Tensor:
     return rows.masked_fill_(~valid_rows(start, count, rows.shape[0])[:, None], 0)
 
 
-def _batch(group: Group) -> Tuple[Tensor, Tensor, Tensor]:
-    counts = [group.empty(group.local_experts, dtype=torch.int64) for _ in range(2)]
-    return group.empty(group.rows, group.width, dtype=group.row_dtype), counts[0], counts[1]
-
-
 class _Layer(torch.autograd.Function):
     """Waves ascend in both directions, so one function holds the whole layer and runs the experts' own backward."""
 
@@ -60,7 +58,7 @@ class _Layer(torch.autograd.Function):
         out = group.empty(x.shape[0], group.width, dtype=group.out_dtype)
         waves: List[_Wave] = []
         for wave in range(group.waves):
-            rows, start, count = _batch(group)
+            rows, start, count = group.batch()
             plan.dispatch(wave, x, (rows, start, count), stream=stream)
             _clean(rows, start, count)
             sizes = expert_sizes(start, group.rows)
@@ -68,10 +66,10 @@ class _Layer(torch.autograd.Function):
                 y = expert_fn(rows.requires_grad_(keeps), sizes)
             plan.combine(wave, y.detach(), out, stream)
             waves.append(_Wave(rows, y))
-        counts = group.empty(len(COUNTS), dtype=torch.int64)
+        counts = group.empty(len(_COUNTS), dtype=torch.int64)
         plan.counts(counts, stream)
         if keeps:
-            saved = group.empty(group.plain.plan_bytes, dtype=torch.uint8)
+            saved = group.empty(group.plan_bytes, dtype=torch.uint8)
             plan.save(saved, stream)
             ctx.group, ctx.lane, ctx.saved, ctx.waves = group, lane, saved, waves
             ctx.tokens, ctx.x_dtype, ctx.columns, ctx.params = x.shape[0], x.dtype, weights.shape[1], params
@@ -89,7 +87,7 @@ class _Layer(torch.autograd.Function):
         dweights = group.empty(ctx.tokens, ctx.columns, dtype=torch.float32)
         totals: List[Optional[Tensor]] = [None] * len(ctx.params)
         for wave, kept in enumerate(ctx.waves):
-            dy, start, count = _batch(group)
+            dy, start, count = group.batch()
             plan.combine_backward(wave, dout, kept.y.detach(), (dy, start, count), stream)
             _clean(dy, start, count)
             wanted = [kept.rows, *(p for p in ctx.params if p.requires_grad)]
@@ -112,6 +110,77 @@ def _add(totals: List[Optional[Tensor]], params: Tuple[Tensor, ...], found: Tupl
             totals[i] = gradient if before is None else before + gradient
 
 
+# ---- under torch.compile --------------------------------------------------------------------------------------------
+
+
+class _Traced(torch.autograd.Function):
+    """The same layer of operators. The way back through the experts is made where it is needed: the compiler joins
+    what it computes twice with what it has computed before."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, group: Group, expert_fn: Any, lane: int, x: Tensor, ids: Tensor, weights: Tensor, *params: Tensor
+    ) -> Tuple[Tensor, Tensor]:
+        call = torch.ops.epx
+        token = call.route(ids, weights, group.key, lane)
+        out = x.new_empty(x.shape[0], group.width, dtype=group.out_dtype)
+        kept: List[Tensor] = []
+        for wave in range(group.waves):
+            rows, start, count, token = call.dispatch(x, token, group.key, lane, wave)
+            rows = rows.masked_fill(~valid_rows(start, count, group.rows)[:, None], 0)
+            sizes = expert_sizes(start, group.rows)
+            y = expert_fn(rows, sizes, *params).contiguous()
+            plan, counts, token = call.combine(y, out, token, group.key, lane, wave, True)
+            kept += [rows, sizes, y]
+        ctx.save_for_backward(plan, weights, *kept, *params)
+        ctx.group, ctx.expert_fn, ctx.lane, ctx.x_dtype = group, expert_fn, lane, x.dtype
+        ctx.mark_non_differentiable(counts)
+        return out, counts
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor, _counts: Any) -> Tuple[Any, ...]:
+        call, group, lane, key = torch.ops.epx, ctx.group, ctx.lane, ctx.group.key
+        plan, weights, *rest = ctx.saved_tensors
+        kept, params = rest[: 3 * group.waves], rest[3 * group.waves :]
+        dout = dout.to(group.row_dtype).contiguous()
+        dx = dout.new_empty(dout.shape[0], group.width, dtype=group.out_dtype)
+        dweights = weights.new_empty(weights.shape)
+        token, totals = weights.new_empty(0), None
+        for wave in range(group.waves):
+            rows, sizes, y = kept[3 * wave : 3 * wave + 3]
+            dy, start, count, token = call.combine_backward(dout, y, plan, token, key, lane, wave)
+            dy = dy.masked_fill(~valid_rows(start, count, group.rows)[:, None], 0)
+            way: Any = torch.func.vjp(lambda r, *p: ctx.expert_fn(r, sizes, *p).contiguous(), rows, *params)  # noqa: B023
+            dx_rows, *found = way[1](dy)
+            token = call.dispatch_backward(dx_rows.contiguous(), dx, dweights, token, key, lane, wave)
+            totals = found if totals is None else [a + b for a, b in zip(totals, found)]
+        return (None, None, None, dx.to(ctx.x_dtype), None, dweights, *(totals or []))
+
+
+def _functional(expert_fn: ExpertFn, has_params: bool) -> Tuple[Any, List[Tensor]]:
+    """expert_fn with its parameters as arguments, and these: a traced layer must know what it differentiates."""
+    if isinstance(expert_fn, torch.nn.Module):
+        named = dict(expert_fn.named_parameters())
+        names = list(named)
+
+        def call(rows: Tensor, sizes: Tensor, *params: Tensor) -> Tensor:
+            answer: Tensor = torch.func.functional_call(expert_fn, dict(zip(names, params)), (rows, sizes))
+            return answer
+
+        return call, list(named.values())
+    if has_params:
+        raise ArgumentError("under torch.compile experts with parameters must be a torch.nn.Module")
+    return expert_fn, []
+
+
+def _traced_layer(
+    group: Group, expert_fn: ExpertFn, lane: int, x: Tensor, ids: Tensor, weights: Tensor, has_params: bool
+) -> Tuple[Tensor, Tensor]:
+    call, params = _functional(expert_fn, has_params)
+    out, counts = _Traced.apply(group, call, lane, x, ids, weights, *params)
+    return out, counts
+
+
 def moe_layer(
     group: Group, expert_fn: ExpertFn, x: Tensor, ids: Tensor, weights: Tensor, params: Iterable[Tensor] = (),
     lane: int = 0, with_counts: bool = False,
@@ -121,9 +190,13 @@ def moe_layer(
     x [T, width]; ids [T, K] int32 or int64, -1: none; weights [T, K] float32; params: what of expert_fn wants
     gradients (module.parameters()). Gradients for x, weights and params. All ranks call layers, and their backward
     passes, in the same order. with_counts: (out, int64 [6] in the order of epx.torch.COUNTS).
+
+    Under torch.compile expert_fn must be a torch.nn.Module where it has parameters (all of them get gradients), and
+    must compute the same each time: what it draws at random would be drawn again on the way back.
     """
-    rows = x.to(group.row_dtype).contiguous()
-    out, counts = _Layer.apply(
-        group, expert_fn, lane, rows, ids.contiguous(), weights.contiguous(), *params
-    )
+    rows, ids, weights = x.to(group.row_dtype).contiguous(), ids.contiguous(), weights.contiguous()
+    if _is_compiling():
+        out, counts = _traced_layer(group, expert_fn, lane, rows, ids, weights, bool(tuple(params)))
+    else:
+        out, counts = _Layer.apply(group, expert_fn, lane, rows, ids, weights, *params)
     return (out, counts) if with_counts else out
