@@ -1,43 +1,112 @@
-#!/bin/sh
-# Tests on the GPU: the kernels' own, then those of the library with device cuda. Goes on behind a failure; the last
-# line is the sum.
+#!/bin/bash
+# Tests on the GPUs, any number of them. Beside each other: the kernels' own tests, the suites of the library with
+# ranks that share a GPU (every job sees one GPU), the Python package. Then, alone: ranks with a GPU each, as threads,
+# as processes, under launchers. Every part is bounded and goes on behind failures of the others.
 #
-#   TEST_BUILD=FOLDER TEST_ARGS= GPU_RUN= GPU_JOBS=8 mk/check-gpu.sh GPU_TESTS RUNNER...
-set -u
-passed=0 failed=0
-log=$TEST_BUILD/check-gpu.log
-
-# Adds the "N passed, N failed" that ended the log; a program that ended otherwise is a failure of its own.
-add() { # NAME EXIT_CODE
-    line=$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed')
-    if [ -z "$line" ]; then
-        echo "$1: ended with exit code $2 before its last line"
-        failed=$((failed + 1))
-        return
-    fi
-    n=${line%% passed*} m=${line#*passed, }
-    m=${m%% failed*}
-    passed=$((passed + n)) failed=$((failed + m))
-    [ "$2" -eq 0 ] || [ "$m" -gt 0 ] || failed=$((failed + 1))
-}
-
+#   TEST_BUILD=FOLDER GPU_JOBS= GPU_SECONDS=240 GPU_RUN= TEST_ARGS= mk/check-gpu.sh GPU_TESTS RUNNER...
+#
+# GPU_JOBS: processes of a suite at a time (8 for each GPU). GPU_SECONDS: the limit of one part. TEST_ARGS go to
+# the kernels' tests. GPU_PARTS="kernels conformance ...": only these. Logs are in TEST_BUILD/check-gpu. The last line is
+# the sum.
+set -u -o pipefail
 kernels=$1
 shift
-# The program's own output is wanted at once, and its end is needed afterwards.
-run() { # NAME COMMAND...
-    name=$1
+logs=$TEST_BUILD/check-gpu
+rm -rf "$logs" && mkdir -p "$logs" || exit 1
+begin=$SECONDS limit=${GPU_SECONDS:-240} passed=0 failed=0 skipped=0 left_out=()
+cd "$(dirname "$0")/.." || exit 1
+# NVLink multicast is of no use here, and a program that ends badly with it can take the GPUs down.
+export NCCL_NVLS_ENABLE=0
+
+gpus=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader 2> /dev/null | paste -sd, -)}
+gpus=${gpus:-0}
+count=$(tr ',' '\n' <<< "$gpus" | grep -c .)
+jobs=${GPU_JOBS:-$((8 * count))}
+
+# part NAME COMMAND...: its log, its exit code and how long it took stay in files.
+part() {
+    local name=$1 from=$SECONDS
     shift
-    { "$@"; echo $? > "$log.code"; } 2>&1 | tee "$log"
-    add "$name" "$(cat "$log.code")"
+    [[ " ${GPU_PARTS:-$name} " == *" $name "* ]] || return 0
+    timeout -k 10 "$limit" "$@" > "$logs/$name.log" 2>&1 < /dev/null
+    echo $? $((SECONDS - from)) > "$logs/$name.end"
 }
+
+# count NAME: adds the "N passed, N failed" that ended the log; a program that ended otherwise is one failure.
+count() {
+    local code seconds line
+    [ -e "$logs/$1.end" ] || return 0
+    read -r code seconds < "$logs/$1.end"
+    line=$(tail -n 1 "$logs/$1.log" | grep -Eo '^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?')
+    if [ -z "$line" ]; then
+        line="1 failed: ended with exit code $code before its last line"
+        [ "$code" -ne 124 ] && [ "$code" -ne 137 ] || line="1 failed: did not end in $limit s"
+        tail -n 5 "$logs/$1.log" | sed 's/^/    /'
+        failed=$((failed + 1))
+    else
+        read -r p f s <<< "$(tr -c '0-9\n' ' ' <<< "$line")"
+        [ "$code" -eq 0 ] || [ "$f" -gt 0 ] || { f=1 && line="$line: and yet exit code $code"; }
+        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + ${s:-0}))
+    fi
+    grep -E '^\[(FAIL|CRASH|TIME OUT)\]|^FAILED |^left out' "$logs/$1.log" | sed 's/^/    /'
+    printf '%-14s %4d s  %s\n' "$1" "$seconds" "$line"
+}
+
+# Programs without a sum of their own: the exit code is the result.
+alone() {
+    "$@" && echo '1 passed, 0 failed' && return
+    echo '0 passed, 1 failed' && return 1
+}
+export -f alone
+
+echo "GPUs $gpus; logs in $logs"
 # shellcheck disable=SC2086  # words
-run kernels $GPU_RUN "$kernels" $TEST_ARGS
+part kernels ${GPU_RUN:-} "$kernels" ${TEST_ARGS:-} &
+names=() apart=
 for runner in "$@"; do
-    echo "-- $runner"
-    jobs=$GPU_JOBS
-    case $runner in *-gpus) jobs=1 ;; esac # each of its tests wants all GPUs for itself
-    TEST_DEVICE=cuda run "$runner" "$runner" --jobs "$jobs"
+    name=${runner##*/alone-}
+    if [ "$name" = gpus ]; then
+        apart=$runner
+        continue
+    fi
+    names+=("$name")
+    TEST_DEVICE=cuda part "$name" "$runner" --jobs "$jobs" --gpus "$gpus" --slowest 5 &
 done
-rm -f "$log" "$log.code"
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+part python mk/check-gpu-python.sh &
+wait
+for name in kernels "${names[@]}" python; do count "$name"; done
+
+# ---- a GPU for each rank -----------------------------------------------------------------------------------------
+if [ -n "$apart" ]; then
+    part gpus "$apart" --slowest 3
+    count gpus
+fi
+limit=$((limit < 90 ? limit : 90))
+job=("$apart" --filter nccl/one_rank_of_a_job)
+perf=("$TEST_BUILD/bin/epx-perf" --device cuda --fabric nccl --transport all --op all --tokens 512 --width 1024 -i 3)
+if [ "$count" -lt 2 ] || [ -z "$apart" ]; then
+    left_out+=('a GPU for each of several ranks, and launchers: one GPU')
+else
+    if command -v mpirun > /dev/null; then
+        export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+        # shellcheck disable=SC2016  # for the inner shell
+        part mpirun bash -c 'alone mpirun --oversubscribe -n "$0" "$@"' "$count" "${job[@]}"
+        # shellcheck disable=SC2016  # for the inner shell
+        part mpirun-perf bash -c 'alone mpirun --oversubscribe -n "$0" "$@"' "$count" "${perf[@]}"
+        count mpirun
+        count mpirun-perf
+    else
+        left_out+=('mpirun: not here')
+    fi
+    if "${PYTHON:-python3}" -c 'import torch.distributed.run' 2> /dev/null; then
+        # shellcheck disable=SC2016  # for the inner shell
+        part torchrun bash -c 'alone "$@"' '' "${PYTHON:-python3}" -m torch.distributed.run --no-python \
+            --nproc-per-node "$count" --master-port $((20000 + $$ % 20000)) "${job[@]}"
+        count torchrun
+    else
+        left_out+=("torchrun: ${PYTHON:-python3} has no PyTorch")
+    fi
+fi
+for what in "${left_out[@]}"; do echo "left out: $what"; done
+echo "$passed passed, $failed failed, $skipped skipped: $count GPU$([ "$count" -eq 1 ] || echo s), $((SECONDS - begin)) s"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

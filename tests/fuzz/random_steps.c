@@ -29,14 +29,15 @@ static int pick(dice_t *dice, const int *from, int count) { return from[dice_ran
 
 #define PICK(dice, array) pick(dice, array, (int)(sizeof(array) / sizeof((array)[0])))
 
-/* A shape; the steps of one life share it. */
-static problem_t *shape(dice_t *dice)
+/* A shape; the steps of one life share it. ranks_wanted 0: any. */
+static problem_t *shape(dice_t *dice, int ranks_wanted)
 {
     static const int ranks[] = {1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8}, widths[] = {1, 2, 3, 7, 8, 16, 33, 100};
     static const int tokens[] = {1, 1, 2, 3, 5, 8, 13, 21, 40}, aligns[] = {1, 1, 1, 2, 5, 8, 32};
     static const double factors[] = {0.05, 0.5, 0.9, 1, 1.15, 1.15, 1.5, 4};
     const arm_t *arm = &arms[dice_range(dice, 0, arms_count - 1)];
-    int s = PICK(dice, ranks), e = (int)dice_range(dice, 1, 14), k = (int)dice_range(dice, 1, e < 5 ? e : 5);
+    int drawn = PICK(dice, ranks), s = ranks_wanted > 0 ? ranks_wanted : drawn;
+    int e = (int)dice_range(dice, 1, 14), k = (int)dice_range(dice, 1, e < 5 ? e : 5);
     problem_t *p = problem_new(arm, s, e, k, PICK(dice, widths), PICK(dice, tokens));
     if (arm->kind != RING)
         p->arm.waves = (int)dice_range(dice, 1, 5);
@@ -127,7 +128,7 @@ static void live(uint64_t seed, problem_t *first)
 {
     char text[200];
     life_t life = {.dice = {seed}};
-    life.problem[0] = first ? first : shape(&life.dice);
+    life.problem[0] = first ? first : shape(&life.dice, 0);
     life.steps = (int)dice_range(&life.dice, 1, STEPS);
     for (int i = 0; i < life.steps; i++) {
         if (i > 0)
@@ -199,6 +200,22 @@ Test(random_steps, shapes_that_are_asked_for)
             if (p->arm.kind != RING)
                 p->arm.waves = shapes[i].waves;
             live(90000 + (uint64_t)arm * 10 + i, p);
+        }
+    }
+}
+
+/* Any shape at all, with the numbers of ranks that a GPU's tests are asked for. */
+Test(random_steps, numbers_of_ranks)
+{
+    static const int numbers[] = {1, 2, 3, 8, 64};
+    if (number_of("TEST_SEED", 0))
+        cr_skip_test("TEST_SEED asks for one seed alone");
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        int lives = numbers[i] < 64 ? 8 : 3;
+        for (int life = 0; life < lives; life++) {
+            uint64_t seed = 80000 + (uint64_t)numbers[i] * 100 + (uint64_t)life;
+            dice_t dice = {seed};
+            live(seed, shape(&dice, numbers[i]));
         }
     }
 }

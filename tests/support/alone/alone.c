@@ -1,10 +1,11 @@
 /*
  * The runner for tests that are compiled without Criterion. SPDX-License-Identifier: Apache-2.0
  *
- *   RUNNER [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--list]
+ *   RUNNER [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--gpus LIST] [--slowest N] [--list]
  *
- * Patterns are those of the shell, over "suite/test". Every job is a process that runs its share of the tests
- * one after the other; a test that ends its process is counted, and another process goes on behind it.
+ * Patterns are those of the shell, over "suite/test". Every job is a process that takes the next test when it
+ * is through with one; a test that ends its process is counted, and another process goes on behind it. Of the
+ * GPUs in the list every job sees one, in turn. --slowest says which tests took longest.
  */
 #include <criterion/criterion.h>
 
@@ -12,16 +13,20 @@
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "support/world.h"
 
-enum { JOBS_MAX = 64, PATTERNS_MAX = 16 };
+enum { JOBS_MAX = 64, PATTERNS_MAX = 16, GPUS_MAX = 64 };
 
 /* One test with one parameter. */
 typedef struct item {
@@ -39,6 +44,9 @@ static size_t item_count;
 static int jobs = 1, timeout_s = 150;
 static const char *patterns[PATTERNS_MAX];
 static int pattern_count;
+static char *gpus[GPUS_MAX]; /* what CUDA_VISIBLE_DEVICES says in a job */
+static int gpu_count, slowest;
+static atomic_size_t *turn; /* the next item to run, shared by all processes */
 
 /* The test that runs, in its process. */
 static struct {
@@ -198,10 +206,13 @@ typedef struct word {
     char what;
 } word_t;
 
-/* Runs every jobs-th item from `first` on. */
-static void work(size_t first, int pipe_end)
+/* Runs items until there are none. */
+static void work(int pipe_end)
 {
-    for (size_t i = first; i < item_count; i += (size_t)jobs) {
+    for (;;) {
+        size_t i = atomic_fetch_add(turn, 1);
+        if (i >= item_count)
+            break;
         word_t word = {.item = (uint32_t)i, .what = 'b'};
         if (write(pipe_end, &word, sizeof(word)) != sizeof(word))
             _exit(3);
@@ -218,14 +229,15 @@ static void work(size_t first, int pipe_end)
 typedef struct worker {
     pid_t process;
     int pipe_end;
-    size_t next; /* what it runs, or would */
-    int busy, over;
+    size_t item; /* that it runs */
+    double begun;
+    int number, busy, over;
 } worker_t;
 
 static void start(worker_t *worker)
 {
     int ends[2];
-    if (worker->next >= item_count) {
+    if (atomic_load(turn) >= item_count) {
         worker->over = 1;
         return;
     }
@@ -236,7 +248,9 @@ static void start(worker_t *worker)
     }
     if (worker->process == 0) {
         close(ends[0]);
-        work(worker->next, ends[1]);
+        if (gpu_count > 0)
+            setenv("CUDA_VISIBLE_DEVICES", gpus[worker->number % gpu_count], 1);
+        work(ends[1]);
     }
     close(ends[1]);
     worker->pipe_end = ends[0];
@@ -244,6 +258,14 @@ static void start(worker_t *worker)
 }
 
 static size_t passed, failed, skipped;
+static double *taken; /* [items] seconds */
+
+static double now_s(void)
+{
+    struct timespec now_time;
+    clock_gettime(CLOCK_MONOTONIC, &now_time);
+    return (double)now_time.tv_sec + (double)now_time.tv_nsec * 1e-9;
+}
 
 static void tell(const item_t *item, const char *what)
 {
@@ -254,6 +276,21 @@ static void tell(const item_t *item, const char *what)
     fflush(stdout);
 }
 
+static void tell_slowest(void)
+{
+    for (int i = 0; i < slowest; i++) {
+        size_t most = 0;
+        for (size_t a = 1; a < item_count; a++)
+            most = taken[a] > taken[most] ? a : most;
+        if (item_count == 0 || taken[most] <= 0)
+            return;
+        char what[32];
+        snprintf(what, sizeof(what), "%.1f s", taken[most]);
+        tell(&items[most], what);
+        taken[most] = 0;
+    }
+}
+
 /* The worker's process has ended: well, or in the middle of a test. */
 static void ended(worker_t *worker)
 {
@@ -262,8 +299,8 @@ static void ended(worker_t *worker)
     waitpid(worker->process, &status, 0);
     if (worker->busy) {
         failed++;
-        tell(&items[worker->next], WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "TIME OUT" : "CRASH");
-        worker->next += (size_t)jobs;
+        taken[worker->item] = now_s() - worker->begun;
+        tell(&items[worker->item], WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "TIME OUT" : "CRASH");
     }
     start(worker);
 }
@@ -277,7 +314,11 @@ static void listen_to(worker_t *worker)
         return;
     }
     worker->busy = word.what == 'b';
-    worker->next = word.item + (worker->busy ? 0 : (size_t)jobs);
+    worker->item = word.item;
+    if (worker->busy)
+        worker->begun = now_s();
+    else
+        taken[word.item] = now_s() - worker->begun;
     passed += word.what == PASSED;
     skipped += word.what == SKIPPED;
     failed += word.what == FAILED;
@@ -290,7 +331,7 @@ static void run_all(void)
     static worker_t workers[JOBS_MAX];
     struct pollfd ends[JOBS_MAX];
     for (int j = 0; j < jobs; j++) {
-        workers[j].next = (size_t)j;
+        workers[j].number = j;
         start(&workers[j]);
     }
     for (;;) {
@@ -312,8 +353,20 @@ static void run_all(void)
 
 static int usage(const char *program)
 {
-    fprintf(stderr, "usage: %s [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--list]\n", program);
+    fprintf(stderr,
+            "usage: %s [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--gpus LIST] [--slowest N] "
+            "[--list]\n",
+            program);
     return 2;
+}
+
+/* "0,1": cut in place. */
+static void read_gpus(char *list)
+{
+    char *rest = NULL;
+    for (char *gpu = strtok_r(list, ",", &rest); gpu != NULL && gpu_count < GPUS_MAX;
+         gpu = strtok_r(NULL, ",", &rest))
+        gpus[gpu_count++] = gpu;
 }
 
 int main(int argc, char **argv)
@@ -329,16 +382,27 @@ int main(int argc, char **argv)
             timeout_s = atoi(argv[++i]);
         else if (strcmp(argv[i], "--filter") == 0 && has_value && pattern_count < PATTERNS_MAX)
             patterns[pattern_count++] = argv[++i];
+        else if (strcmp(argv[i], "--gpus") == 0 && has_value)
+            read_gpus(argv[++i]);
+        else if (strcmp(argv[i], "--slowest") == 0 && has_value)
+            slowest = atoi(argv[++i]);
         else
             return usage(argv[0]);
     }
     if (jobs < 1 || jobs > JOBS_MAX || timeout_s < 1)
         return usage(argv[0]);
     find_items();
+    taken = calloc(item_count + 1, sizeof(*taken));
+    turn = mmap(NULL, sizeof(*turn), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (taken == NULL || turn == MAP_FAILED) {
+        perror("memory");
+        return 3;
+    }
     for (size_t i = 0; only_list && i < item_count; i++)
         tell(&items[i], "test");
     if (!only_list)
         run_all();
+    tell_slowest();
     printf("%zu passed, %zu failed, %zu skipped\n", passed, failed, skipped);
     return failed > 0 || (!only_list && passed + skipped == 0);
 }
