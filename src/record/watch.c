@@ -23,11 +23,12 @@ enum {
     LOOK_MS = 250,
     CALM_MS = 2000,
     LOSS_MS = 3000,
+    EARLY_MS = 200,
     JOBS = 16,
     WARM_UP_FACTOR = 20
 };
 
-/* Verdicts carry the time of the tick after the one that they were found in. */
+/* A verdict that was found so shortly after the last one was done with is the same one, told late. */
 #define SLACK_NS ((int64_t)100000000)
 
 /* The watchdog itself was kept from running: the process was stopped, or the machine is overloaded. */
@@ -189,6 +190,18 @@ static int is_certain(const job_state_t *state, const epx_verdict_t *found)
                                                   state->view->facts[found->rank].life >= EPX_LIFE_STOPPED);
 }
 
+/* How much before the budget's end a wait is judged: what a person is told within the budget has to be found
+ * before it is over, and a rank's wait begins a little later than what holds it up. */
+static int64_t early_ns(const job_state_t *state, int64_t tick)
+{
+    int64_t least = INT64_MAX;
+    for (epx_recorder_h r = watch.first; r != NULL; r = r->next)
+        if (same_job(r, state) && epx_get_time(&seen(r)->hang_ms) < least)
+            least = epx_get_time(&seen(r)->hang_ms);
+    int64_t room = least / 25 < EARLY_MS ? least / 25 : EARLY_MS;
+    return (tick + room) * 1000000;
+}
+
 static int64_t look_ns(int64_t tick) { return (tick * 5 < LOOK_MS ? tick * 5 : LOOK_MS) * 1000000; }
 
 static void look_closely(job_state_t *state, int64_t now, int64_t tick)
@@ -205,7 +218,8 @@ static void look_closely(job_state_t *state, int64_t now, int64_t tick)
         state->looked_ns = now;
         state->looks++;
     }
-    epx_view_classify(state->view, now, &found);
+    epx_view_classify(state->view, now + early_ns(state, tick), &found);
+    found.found_ns = now;
     if (found.kind == EPX_VERDICT_NONE || (state->looks < 2 && !is_certain(state, &found)))
         return;
     state->stuck_ns = now;
@@ -326,9 +340,8 @@ static void one_round(int64_t now, int64_t tick)
         job_state_t *state = &watch.job[i];
         if (state->view == NULL)
             continue;
-        /* What is reported a tick later than the budget is reported in it. */
         if ((state->suspected_ns == now && now >= watch.grace_ns) || state->has_verdict)
-            look_closely(state, now + tick * 1000000, tick);
+            look_closely(state, now, tick);
         calm_down(state, now);
     }
 }
