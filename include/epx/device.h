@@ -21,6 +21,7 @@ typedef struct epx_device_properties {
 } epx_device_properties_t;
 
 #define EPX_PUT_BYTES 256
+#define EPX_DEVICE_BUS_BYTES 32
 
 /* A point in a stream, for other streams to wait for. NULL on devices whose calls are synchronous. */
 typedef void *epx_event_t;
@@ -75,6 +76,8 @@ typedef struct epx_device_ops {
     int32_t (*count)(void);
     int32_t (*current)(void);
     epx_status_t (*select)(int32_t index);
+    /* 1: its place on the PCI bus, "0000:1B:00.0"; 0: it has none. Any thread. NULL: none has. */
+    int32_t (*bus)(int32_t index, char bus[EPX_DEVICE_BUS_BYTES]);
     /* For profilers: a range of the calling thread from mark_begin to mark_end, called `what` (text that
      * stays) with a number beside. NULL: there are none. */
     void (*mark_begin)(const char *what, int64_t number);

@@ -86,6 +86,9 @@ typedef struct epx_post {
     const int32_t *gate;
     int32_t only_failed, failure_rows;
     epx_lane_begin_of_t begin; /* where epochs are resident: this post begins a pass */
+    /* Where kernels post: they say so (kernels_words.h). Others ignore it. */
+    epx_progress_words_t *progress;
+    uint32_t name;
 } epx_post_t;
 
 typedef enum epx_wait_mode {
@@ -125,7 +128,9 @@ typedef struct epx_wait {
     epx_k_verdict_t verdict;
     epx_word_beside_t beside;
     uint64_t tag;
-    const epx_patience_t *patience; /* or NULL */
+    const epx_patience_t *patience;     /* or NULL */
+    epx_progress_words_t *progress; /* as in epx_k_word_wait_t */
+    uint32_t name, last_word;       /* last_word: `seen` is said */
 } epx_wait_t;
 
 /* What a wait saw; filled on success and on error. While it lasts peer, expected and seen are kept current as
@@ -153,6 +158,8 @@ typedef struct epx_exchange {
     int64_t timeout_ms;
     uint64_t tag;                   /* as in epx_wait_t */
     const epx_patience_t *patience; /* or NULL */
+    epx_progress_words_t *progress; /* as in epx_post_t */
+    uint32_t name;
 } epx_exchange_t;
 
 /* Services for plug-ins, fabrics and transports. */

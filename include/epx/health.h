@@ -73,6 +73,26 @@ const char *epx_health_blind_spots(epx_health_h health);
 /* Ends the readers, frees, clears the handle. */
 void epx_health_close(epx_health_h *health_p);
 
+/* What a GPU does right now. */
+typedef struct epx_health_use {
+    size_t size;
+    int32_t percent;    /* of the last moments in which it executed something; -1: not known */
+    int32_t milliwatts; /* 0: not known */
+    int32_t megahertz;  /* of its multiprocessors; 0: not known */
+} epx_health_use_t;
+
+#define EPX_HEALTH_USE_INIT                            \
+    {                                                  \
+        .size = sizeof(epx_health_use_t), .percent = -1 \
+    }
+
+/*
+ * Asks NVML, which is opened at the first call of a process: `nvml` names it then (NULL: libnvidia-ml.so.1). bus:
+ * "0000:1b:00.0". Any thread; takes a millisecond or two, and needs nothing of the GPU's own queue, so it answers
+ * beside a kernel that is stuck. EPX_ERR_UNSUPPORTED where nobody can be asked, with the reason.
+ */
+epx_status_t epx_health_gpu_use(const char *nvml, const char *bus, epx_health_use_t *use_p);
+
 /* ---- judging ------------------------------------------------------------------------------------------------------ */
 
 typedef struct epx_health_point {

@@ -130,6 +130,42 @@ typedef struct epx_part {
 
 #define EPX_PARTS_MAX 6
 
+/*
+ * How far the calls of a lane have come on a device, in memory that host and device see: the flight recorder's.
+ * Kernels write it in passing, in the order of their stream, one posted store of 16 bytes each, also when a graph
+ * is replayed. A pair is a call's epoch (of an exchange: its step), and when and which:
+ *     time (of the device's clock, near CLOCK_REALTIME: ns / 1024) << EPX_PROGRESS_NAME_BITS | name
+ * Each pair is at a multiple of 16.
+ */
+#define EPX_PROGRESS_TIME_SHIFT 10
+#define EPX_PROGRESS_NAME_BITS 13
+#define EPX_PROGRESS_AT_LEAST ((uint64_t)1 << 32)
+typedef struct epx_progress_words {
+    uint64_t begun[2], posted[2], seen[2];
+    uint64_t step_sent[2], step_seen[2];
+    /* Of a wait that lasts: expected, seen, 1 + the peer with EPX_PROGRESS_AT_LEAST, since when and which (0:
+     * none). */
+    uint64_t waiting[4];
+    uint64_t unused[2];
+} epx_progress_words_t;
+
+/* Which call a store is of: kind as in the flight recorder (1 dispatch .. 4 dispatch_backward, 5 route). */
+static inline uint32_t epx_progress_name(uint32_t kind, int32_t wave)
+{
+    return (kind & 7u) << 10 | (wave < 1023 ? (uint32_t)wave : 1023u);
+}
+
+/* A call's first kernel says that it has begun, when its own first block does. */
+struct epx_lane_words;
+typedef struct epx_k_begun {
+    uint64_t *word;     /* [2]; NULL: nothing is said */
+    uint64_t add;       /* the epoch; where epochs are resident, beyond the base of the pass */
+    const struct epx_lane_words *lane; /* device: where epochs are resident; else NULL */
+    const epx_plan_head_t *head;       /* device, with lane */
+    uint64_t generation;
+    uint32_t name;
+} epx_k_begun_t;
+
 /* Copies the entries of `runs` to the peers. Entries with a negative index are skipped (their destination is
  * untouched). */
 typedef struct epx_k_push {
@@ -143,6 +179,7 @@ typedef struct epx_k_push {
     int32_t units;         /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
     const int32_t *gate;   /* or NULL: nothing is copied unless this is 1 when the kernel runs */
     const struct epx_k_push *more; /* host, copied: another push made with this one, in no order; NULL */
+    epx_k_begun_t begun;
 } epx_k_push_t;
 
 /* The rows of a batch: for expert e the rows start[e] .. start[e] + count[e] - 1. */

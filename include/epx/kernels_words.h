@@ -122,6 +122,8 @@ typedef struct epx_k_word_post {
     const int32_t *gate; /* device, or NULL: the word is set only if this is 1 */
     int32_t only_failed; /* 1: only if it is negative */
     epx_lane_begin_of_t begin;
+    epx_progress_words_t *progress; /* `posted` is said, behind the words; NULL: nothing */
+    uint32_t name;
 } epx_k_word_post_t;
 
 /* What a wait that ends well does beside. tell: copies bytes (a multiple of 8, to: memory that host and
@@ -155,6 +157,10 @@ typedef struct epx_k_word_wait {
     epx_word_beside_t beside;
     int64_t timeout_ns;
     uint64_t tag; /* for halt */
+    /* A wait that lasts for milliseconds says whom it waits for (`waiting`), and with seen 1, when it has ended
+     * well, that the call's words are here. NULL: nothing is said. */
+    epx_progress_words_t *progress;
+    uint32_t name, seen;
 } epx_k_word_wait_t;
 
 /* One step of an exchange: block `send` [bytes] of every rank to receive [ranks, bytes] of every rank. Where
@@ -170,6 +176,8 @@ typedef struct epx_k_word_exchange {
     int64_t bytes;  /* at most box_bytes */
     int64_t timeout_ns;
     uint64_t tag;
+    epx_progress_words_t *progress; /* step_sent, step_seen and `waiting`; NULL: nothing is said */
+    uint32_t name;
 } epx_k_word_exchange_t;
 
 /*
@@ -185,6 +193,7 @@ typedef struct epx_k_stamp {
     epx_epoch_t value;
     uint64_t *count; /* device: grows by one at every execution, before it is used; NULL */
     int32_t shift;
+    uint32_t name; /* not 0: time_ns is the second word of a pair of epx_progress_words_t */
 } epx_k_stamp_t;
 
 /* Ends the group: my abort word at all ranks, whatever they wait for. */

@@ -28,6 +28,8 @@ __global__ void stamp(const __grid_constant__ epx_k_stamp_t args)
     }
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (args.name != 0)
+        now = now >> EPX_PROGRESS_TIME_SHIFT << EPX_PROGRESS_NAME_BITS | args.name;
     if (args.time_ns == nullptr) {
         *(volatile uint64_t *)args.word = value;
     } else if (args.time_ns == (int64_t *)args.word + 1 && (uintptr_t)args.word % 16 == 0) {

@@ -9,6 +9,7 @@
 #include <epx/kernels_words.h>
 
 #include "kernels/cuda/lane.cuh"
+#include "kernels/cuda/progress.cuh"
 #include "kernels/cuda/table.h"
 #include "kernels/cuda/verdict.cuh"
 
@@ -17,7 +18,7 @@ namespace epx
 namespace
 {
 
-enum { WORD_THREADS = 1024, BOX_THREADS = 512, BOX_BLOCKS = 16, HOST_LOOKS = 64 };
+enum { WORD_THREADS = 1024, BOX_THREADS = 512, BOX_BLOCKS = 16, HOST_LOOKS = 64, TELL_LOOKS = 2048 };
 
 __device__ inline uint64_t load_acquire(const uint64_t *word)
 {
@@ -177,6 +178,27 @@ __device__ inline int look_around(const epx_words_t &words, int64_t begin, int64
     return why;
 }
 
+/* One thread, in a wait that lasts: whom it waits for. */
+__device__ inline void tell_waiting(const epx_words_t &words, const awaited &what, epx_progress_words_t *progress,
+                                    int64_t begin, uint32_t name)
+{
+    uint64_t seen = 0;
+    int32_t peer = find_pending(words, what, &seen);
+    if (peer < 0)
+        return;
+    uint64_t since = (uint64_t)begin >> EPX_PROGRESS_TIME_SHIFT << EPX_PROGRESS_NAME_BITS | name;
+    put_pair(progress->waiting, what.epoch, seen);
+    __threadfence_system();
+    put_pair(progress->waiting + 2, ((uint64_t)peer + 1) | (what.at_least ? EPX_PROGRESS_AT_LEAST : 0), since);
+}
+
+/* One thread: it has ended, after `turns` turns. */
+__device__ inline void end_waiting(epx_progress_words_t *progress, uint32_t turns)
+{
+    if (progress != nullptr && turns >= TELL_LOOKS)
+        put_pair(progress->waiting + 2, 0, 0);
+}
+
 /* All threads: ends the group, or says that it has ended. expected and seen are epochs of the peer waited
  * for. */
 __device__ inline void give_up(const epx_words_t &words, const awaited &what, int why, uint64_t tag,
@@ -271,7 +293,10 @@ __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant
                     epoch_value(args.epoch),
                     args.at_least != 0};
     int64_t begin = now_ns();
-    for (uint32_t turn = 0; is_pending(what); turn++) {
+    uint32_t turn = 0;
+    for (; is_pending(what); turn++) {
+        if (turn % TELL_LOOKS == TELL_LOOKS - 1 && threadIdx.x == 0 && args.progress != nullptr)
+            tell_waiting(words, what, args.progress, begin, args.name);
         int why = look_around(words, begin, args.timeout_ns, turn) | look_for_failures(args);
         why = (__syncthreads_or(why & WHY_ABORT) ? WHY_ABORT : 0) |
               (__syncthreads_or(why & WHY_FAILURE) ? WHY_FAILURE : 0) |
@@ -286,10 +311,17 @@ __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant
             int32_t culprit = threadIdx.x == 0 ? find_failure(args) : -1;
             if (threadIdx.x == 0 && culprit >= 0 && args.verdict.head != nullptr)
                 verdict_dead(args.verdict, EPX_ERR_PEER, culprit, nullptr);
+            if (threadIdx.x == 0)
+                end_waiting(args.progress, turn + 1);
             return;
         }
         give_up(words, what, why, args.tag, 0);
         return;
+    }
+    if (threadIdx.x == 0) {
+        end_waiting(args.progress, turn + 1);
+        if (args.progress != nullptr && args.seen)
+            put_progress(args.progress->seen, what.epoch, args.name);
     }
     do_beside(args.beside);
 }
@@ -325,6 +357,8 @@ __global__ void __launch_bounds__(WORD_THREADS) post_words(const __grid_constant
     __threadfence_system(); /* W1 */
     for (int32_t p = first + (int32_t)threadIdx.x; p <= last; p += (int32_t)blockDim.x)
         store_release(word_at(words, p, offset, place), value);
+    if (threadIdx.x == 0 && args.progress != nullptr)
+        put_progress(args.progress->posted, value, args.name);
 }
 
 __global__ void __launch_bounds__(WORD_THREADS) abort_words(const __grid_constant__ epx_k_word_abort_t args)
@@ -397,11 +431,16 @@ __global__ void __launch_bounds__(BOX_THREADS)
         int64_t place = (int64_t)args.channel * words.ranks + words.rank;
         for (int32_t p = first + by * (int32_t)threadIdx.x; p <= last; p += by * (int32_t)blockDim.x)
             store_release(word_at(words, p, words.steps, place), step);
+        if (first == 0 && threadIdx.x == 0 && args.progress != nullptr)
+            put_progress(args.progress->step_sent, step, args.name);
     } else {
         give_up(words, what, WHY_ABORT, args.tag, 1);
     }
     int64_t begin = now_ns();
-    for (uint32_t turn = 0; good && is_pending(what); turn++) {
+    uint32_t turn = 0;
+    for (; good && is_pending(what); turn++) {
+        if (turn % TELL_LOOKS == TELL_LOOKS - 1 && threadIdx.x == 0 && args.progress != nullptr)
+            tell_waiting(words, what, args.progress, begin, args.name);
         int why = look_around(words, begin, args.timeout_ns, turn);
         why = (__syncthreads_or(why & WHY_ABORT) ? WHY_ABORT : 0) |
               (__syncthreads_or(why & WHY_TIME) ? WHY_TIME : 0) |
@@ -423,9 +462,13 @@ __global__ void __launch_bounds__(BOX_THREADS)
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
+        if (good)
+            end_waiting(args.progress, turn + 1);
         if (atomicAdd(args.done, 1u) == gridDim.x - 1) {
             *args.step = step;
             *args.done = 0;
+            if (args.progress != nullptr && good)
+                put_progress(args.progress->step_seen, step, args.name);
         }
     }
 }

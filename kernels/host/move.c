@@ -1,4 +1,5 @@
 /* Moving rows: push to peers, gather into a batch. SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/host/progress.h"
 #include "kernels/host/checksum.h"
 #include "kernels/host/table.h"
 
@@ -76,6 +77,7 @@ static void push_one(const epx_k_push_t *args)
 epx_status_t epx_host_push(const epx_k_push_t *args, epx_stream_t stream)
 {
     (void)stream;
+    epx_host_begun(&args->begun);
     for (; args != NULL; args = args->more)
         push_one(args);
     return EPX_OK;

@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include "kernels/host/progress.h"
 #include "kernels/host/table.h"
 
 epx_status_t epx_host_stamp(const epx_k_stamp_t *args, epx_stream_t stream)
@@ -16,7 +17,10 @@ epx_status_t epx_host_stamp(const epx_k_stamp_t *args, epx_stream_t stream)
     if (args->time_ns != NULL) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        __atomic_store_n(args->time_ns, (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, __ATOMIC_RELAXED);
+        int64_t ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+        if (args->name != 0)
+            ns = (int64_t)epx_host_progress_time(args->name);
+        __atomic_store_n(args->time_ns, ns, __ATOMIC_RELAXED);
     }
     __atomic_store_n(args->word, value, __ATOMIC_RELEASE);
     return EPX_OK;

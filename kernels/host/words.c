@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "kernels/host/lane.h"
+#include "kernels/host/progress.h"
 #include "kernels/host/table.h"
 #include "kernels/host/verdict.h"
 
@@ -131,6 +132,29 @@ static int gives_up(const epx_words_t *words, const awaited_t *what, int32_t pen
     return 1;
 }
 
+/* A wait says whom it waits for once it has lasted so long, and again as often. */
+#define TELL_NS ((int64_t)2000000)
+
+static void tell_waiting(epx_progress_words_t *progress, int64_t *told_ns, const awaited_t *what, int32_t peer,
+                         uint64_t seen, uint32_t name)
+{
+    int64_t now = now_ns();
+    if (progress == NULL || now - *told_ns < TELL_NS)
+        return;
+    if (progress->waiting[3] == 0)
+        store(&progress->waiting[3], epx_host_progress_time(name));
+    *told_ns = now;
+    store(&progress->waiting[0], what->epoch);
+    store(&progress->waiting[1], seen);
+    store(&progress->waiting[2], ((uint64_t)peer + 1) | (what->at_least ? EPX_PROGRESS_AT_LEAST : 0));
+}
+
+static void end_waiting(epx_progress_words_t *progress)
+{
+    if (progress != NULL && progress->waiting[3] != 0)
+        store(&progress->waiting[3], 0);
+}
+
 static void rest(void) { nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
 
 epx_status_t epx_host_word_post(const epx_k_word_post_t *args, epx_stream_t stream)
@@ -148,6 +172,8 @@ epx_status_t epx_host_word_post(const epx_k_word_post_t *args, epx_stream_t stre
         place += (int64_t)(value % (uint64_t)args->failure_rows) * words->ranks;
     for (int32_t p = first; p <= last; p++)
         store(word_at(words, p, args->failure ? words->failures : words->words, place), value);
+    if (args->progress != NULL)
+        epx_host_progress(args->progress->posted, value, args->name);
     return EPX_OK;
 }
 
@@ -191,8 +217,9 @@ epx_status_t epx_host_word_wait(const epx_k_word_wait_t *args, epx_stream_t stre
                       .last = args->peer < 0 ? words->ranks - 1 : args->peer,
                       .epoch = epoch_value(args->epoch),
                       .at_least = args->at_least};
-    int64_t deadline = now_ns() + args->timeout_ns;
+    int64_t begin = now_ns(), deadline = begin + args->timeout_ns, told = begin;
     for (int32_t pending; (pending = find_pending(words, &what, &seen)) >= 0; rest()) {
+        tell_waiting(args->progress, &told, &what, pending, seen, args->name);
         int32_t failed = find_failure(args);
         if (failed >= 0) {
             /* Data that has arrived wins. */
@@ -200,11 +227,15 @@ epx_status_t epx_host_word_wait(const epx_k_word_wait_t *args, epx_stream_t stre
                 break;
             if (args->verdict.head != NULL)
                 epx_verdict_dead(&args->verdict, EPX_ERR_PEER, failed, NULL);
+            end_waiting(args->progress);
             return EPX_OK;
         }
         if (gives_up(words, &what, pending, deadline, (epx_word_halt_t){.tag = args->tag}))
             return EPX_OK;
     }
+    end_waiting(args->progress);
+    if (args->progress != NULL && args->seen)
+        epx_host_progress(args->progress->seen, what.epoch, args->name);
     do_beside(&args->beside);
     return EPX_OK;
 }
@@ -246,12 +277,17 @@ static void gives_up_exchange(const epx_k_word_exchange_t *args, uint64_t step)
 static int await_step(const epx_k_word_exchange_t *args, uint64_t step)
 {
     awaited_t what = steps_of(args, step);
-    int64_t deadline = now_ns() + args->timeout_ns;
+    int64_t begin = now_ns(), deadline = begin + args->timeout_ns, told = begin;
     uint64_t seen = 0;
-    for (int32_t pending; (pending = find_pending(&args->words, &what, &seen)) >= 0; rest())
+    for (int32_t pending; (pending = find_pending(&args->words, &what, &seen)) >= 0; rest()) {
+        tell_waiting(args->progress, &told, &what, pending, seen, args->name);
         if (gives_up(&args->words, &what, pending, deadline,
                      (epx_word_halt_t){.tag = args->tag, .exchange = 1}))
             return 0;
+    }
+    end_waiting(args->progress);
+    if (args->progress != NULL)
+        epx_host_progress(args->progress->step_seen, step, args->name);
     return 1;
 }
 
@@ -268,6 +304,8 @@ epx_status_t epx_host_word_exchange(const epx_k_word_exchange_t *args, epx_strea
             memset(box_at(args, p, step, words->rank), 0x80, (size_t)args->bytes);
         store(word_at(words, p, words->steps, (int64_t)args->channel * words->ranks + words->rank), step);
     }
+    if (good && args->progress != NULL)
+        epx_host_progress(args->progress->step_sent, step, args->name);
     if (!good)
         gives_up_exchange(args, step);
     good = good && await_step(args, step);

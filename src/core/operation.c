@@ -2,6 +2,7 @@
 #include "core/operation.h"
 
 #include "base/fail.h"
+#include "core/device_record.h"
 #include "record/recorder.h"
 
 /* Where the operation of a wave is kept between its calls. As many as are ever in flight, or it is looked up
@@ -42,30 +43,31 @@ static uint64_t *number_of(epx_plan_h plan, epx_record_kind_t kind, int32_t wave
 }
 
 /* EPX_FAULT is told which operation the rank is in. */
-static void tell_fault(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
+static void tell_fault(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_stream_t stream)
 {
     int is_route = kind == EPX_RECORD_ROUTE;
     epx_fault_call_t call = {.op = is_route ? EPX_FAULT_OP_ROUTE : (int32_t)kind,
                              .wave = is_route ? EPX_FAULT_ANY : wave,
-                             .seq = *number_of(plan, kind, wave)};
+                             .seq = *number_of(plan, kind, wave),
+                             .stream = stream};
     epx_fault_call(plan->group->fault, &call);
 }
 
 /* Before the call has left a trace. 1: it is to be left out. */
-static int disturb(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
+static int disturb(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_stream_t stream)
 {
-    tell_fault(plan, kind, wave);
+    tell_fault(plan, kind, wave, stream);
     epx_fault_hits_t hits = epx_fault_at(plan->group->fault, EPX_FAULT_ENQUEUE, EPX_FAULT_ANY);
     return epx_fault_hit(&hits, EPX_FAULT_SKIP);
 }
 
-static epx_status_t enter(epx_plan_h plan, const epx_recorder_call_t *call)
+static epx_status_t enter(epx_plan_h plan, const epx_recorder_call_t *call, epx_stream_t stream)
 {
     epx_group_t *group = plan->group;
     begin_mark(plan, call->kind, 0, call->wave);
     uint64_t *op = place_of(plan, call->kind, call->wave), *number = number_of(plan, call->kind, call->wave);
     *number = ++group->operations;
-    if (group->fault != NULL && disturb(plan, call->kind, call->wave)) {
+    if (group->fault != NULL && disturb(plan, call->kind, call->wave, stream)) {
         *number = EPX_OP_LEFT_OUT;
         return EPX_OP_SKIP;
     }
@@ -73,10 +75,11 @@ static epx_status_t enter(epx_plan_h plan, const epx_recorder_call_t *call)
     if (group->fault != NULL)
         epx_fault_at(group->fault, EPX_FAULT_BEGIN, EPX_FAULT_ANY);
     epx_recorder_begin(group->recorder, *op);
+    epx_device_record_call(plan, call->kind, call->wave, 1, stream);
     return EPX_OK;
 }
 
-epx_status_t epx_op_enter(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
+epx_status_t epx_op_enter(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_stream_t stream)
 {
     const epx_group_t *group = plan->group;
     const epx_lane_t *lane = plan->base.lane;
@@ -87,10 +90,10 @@ epx_status_t epx_op_enter(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
                                 .kind = kind,
                                 .lane = lane->index,
                                 .wave = wave};
-    return enter(plan, &call);
+    return enter(plan, &call, stream);
 }
 
-epx_status_t epx_op_enter_route(epx_plan_h plan)
+epx_status_t epx_op_enter_route(epx_plan_h plan, epx_stream_t stream)
 {
     const epx_group_t *group = plan->group;
     const epx_lane_t *lane = plan->base.lane;
@@ -100,7 +103,7 @@ epx_status_t epx_op_enter_route(epx_plan_h plan)
                                 .signature = group->record_signature,
                                 .kind = EPX_RECORD_ROUTE,
                                 .lane = lane->index};
-    return enter(plan, &call);
+    return enter(plan, &call, stream);
 }
 
 /* In the record. */
@@ -127,14 +130,15 @@ epx_status_t epx_op_started(epx_plan_h plan, epx_record_kind_t kind, int32_t wav
     return EPX_OK;
 }
 
-epx_status_t epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave)
+epx_status_t epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_stream_t stream)
 {
     begin_mark(plan, kind, 1, wave);
     if (*number_of(plan, kind, wave) == EPX_OP_LEFT_OUT)
         return EPX_OP_SKIP;
     if (plan->group->fault != NULL)
-        tell_fault(plan, kind, wave);
+        tell_fault(plan, kind, wave, stream);
     epx_recorder_resume(plan->group->recorder, *place_of(plan, kind, wave));
+    epx_device_record_call(plan, kind, wave, 0, stream);
     return EPX_OK;
 }
 
@@ -187,6 +191,7 @@ void epx_op_group_begin(epx_group_t *group)
     epx_recorder_budgets(group->recorder, selection->settings.hang_ms, selection->settings.timeout_ms);
     group->record_id = epx_recorder_group_begin(group->recorder, &row);
     group->record_ending = epx_recorder_on_end(group->recorder, end_waits, group, 0);
+    epx_device_record_begin(group);
 }
 
 void epx_op_group_end(epx_group_t *group)

@@ -16,20 +16,20 @@
 
 /* A start call has passed its checks: the operation is there and begins. An error or EPX_OP_SKIP: do not go
  * on. */
-epx_status_t epx_op_enter(epx_plan_h plan, epx_record_kind_t kind, int32_t wave);
+epx_status_t epx_op_enter(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_stream_t stream);
 
 /* The start call returns: what peers need has been sent, or the operation is over. Returns status, EPX_OK for
  * SKIP. */
 epx_status_t epx_op_started(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status);
 
 /* The finish call goes on with it: EPX_OK or EPX_OP_SKIP. */
-epx_status_t epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave);
+epx_status_t epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_stream_t stream);
 
 /* The finish call (or the route) returns: the operation is over. Returns status, EPX_OK for SKIP. */
 epx_status_t epx_op_leave(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status);
 
 /* A route is made; it has no separate start. */
-epx_status_t epx_op_enter_route(epx_plan_h plan);
+epx_status_t epx_op_enter_route(epx_plan_h plan, epx_stream_t stream);
 
 /* A number that no other group of the job has. */
 uint64_t epx_op_new_key(const epx_group_t *group);

@@ -170,7 +170,7 @@ epx_status_t epx_dispatch_start(epx_plan_h plan, int32_t wave, const void *x, co
     if (status != EPX_OK)
         return status;
     plan->pass.dispatch_started = wave + 1;
-    status = epx_op_enter(plan, EPX_RECORD_DISPATCH, wave);
+    status = epx_op_enter(plan, EPX_RECORD_DISPATCH, wave, stream);
     if (status == EPX_OK)
         status =
             transport_of(plan)->ops->dispatch_start(transport_of(plan), &plan->base, wave, x, batch, stream);
@@ -191,7 +191,7 @@ epx_status_t epx_dispatch_finish(epx_plan_h plan, int32_t wave, epx_batch_t *bat
         return out_of_order("epx_dispatch_finish", wave,
                             "its start has not been made, or an earlier finish is missing");
     pass->dispatch_finished = wave + 1;
-    status = epx_op_resume(plan, EPX_RECORD_DISPATCH, wave);
+    status = epx_op_resume(plan, EPX_RECORD_DISPATCH, wave, stream);
     if (status == EPX_OK)
         status =
             transport_of(plan)->ops->dispatch_finish(transport_of(plan), &plan->base, wave, batch, stream);
@@ -224,7 +224,7 @@ epx_status_t epx_combine_start(epx_plan_h plan, int32_t wave, const void *y, epx
                             "missing");
     pass->direction = PASS_FORWARD;
     pass->combine_started = wave + 1;
-    status = epx_op_enter(plan, EPX_RECORD_COMBINE, wave);
+    status = epx_op_enter(plan, EPX_RECORD_COMBINE, wave, stream);
     if (status == EPX_OK)
         status = transport_of(plan)->ops->combine_start(transport_of(plan), &plan->base, wave, y, stream);
     status = epx_op_started(plan, EPX_RECORD_COMBINE, wave, status);
@@ -242,7 +242,7 @@ epx_status_t epx_combine_finish(epx_plan_h plan, int32_t wave, void *out, epx_st
     if (wave != pass->combine_finished || wave >= pass->combine_started)
         return out_of_order("epx_combine_finish", wave,
                             "its start has not been made, or an earlier finish is missing");
-    status = epx_op_resume(plan, EPX_RECORD_COMBINE, wave);
+    status = epx_op_resume(plan, EPX_RECORD_COMBINE, wave, stream);
     if (status == EPX_OK)
         status = transport_of(plan)->ops->combine_finish(transport_of(plan), &plan->base, wave, out, stream);
     status = epx_op_leave(plan, EPX_RECORD_COMBINE, wave, status);
@@ -299,7 +299,7 @@ epx_status_t epx_combine_backward_start(epx_plan_h plan, int32_t wave, const voi
         return status;
     plan->pass.direction = PASS_BACKWARD;
     plan->pass.combine_backward_started = wave + 1;
-    status = epx_op_enter(plan, EPX_RECORD_COMBINE_BACKWARD, wave);
+    status = epx_op_enter(plan, EPX_RECORD_COMBINE_BACKWARD, wave, stream);
     if (status == EPX_OK)
         status = transport_of(plan)->ops->combine_backward_start(transport_of(plan), &plan->base, wave, dout,
                                                                  stream);
@@ -328,7 +328,7 @@ epx_status_t epx_combine_backward_finish(epx_plan_h plan, int32_t wave, const vo
     if (wave != pass->combine_backward_finished || wave >= pass->combine_backward_started)
         return out_of_order(call, wave, "its start has not been made, or an earlier finish is missing");
     pass->combine_backward_finished = wave + 1;
-    status = epx_op_resume(plan, EPX_RECORD_COMBINE_BACKWARD, wave);
+    status = epx_op_resume(plan, EPX_RECORD_COMBINE_BACKWARD, wave, stream);
     if (status == EPX_OK)
         status = transport_of(plan)->ops->combine_backward_finish(transport_of(plan), &plan->base, wave, y,
                                                                   dy, stream);
@@ -367,7 +367,7 @@ epx_status_t epx_dispatch_backward_start(epx_plan_h plan, int32_t wave, const vo
     if (pass->dispatch_finished < pass->dispatch_started)
         return out_of_order(call, wave, "a re-dispatch has been started and not finished");
     pass->dispatch_backward_started = wave + 1;
-    status = epx_op_enter(plan, EPX_RECORD_DISPATCH_BACKWARD, wave);
+    status = epx_op_enter(plan, EPX_RECORD_DISPATCH_BACKWARD, wave, stream);
     if (status == EPX_OK)
         status = transport_of(plan)->ops->dispatch_backward_start(transport_of(plan), &plan->base, wave,
                                                                   dx_rows, stream);
@@ -387,7 +387,7 @@ epx_status_t epx_dispatch_backward_finish(epx_plan_h plan, int32_t wave, void *d
     epx_pass_t *pass = &plan->pass;
     if (wave != pass->dispatch_backward_finished || wave >= pass->dispatch_backward_started)
         return out_of_order(call, wave, "its start has not been made, or an earlier finish is missing");
-    status = epx_op_resume(plan, EPX_RECORD_DISPATCH_BACKWARD, wave);
+    status = epx_op_resume(plan, EPX_RECORD_DISPATCH_BACKWARD, wave, stream);
     if (status == EPX_OK)
         status = transport_of(plan)->ops->dispatch_backward_finish(transport_of(plan), &plan->base, wave, dx,
                                                                    dweight, stream);

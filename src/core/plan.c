@@ -513,7 +513,7 @@ epx_status_t epx_plan_route(epx_plan_h plan, const epx_routing_t *routing, epx_s
     if (plan->lane->plan == plan && plan->base.head.valid == 1)
         return epx_fail(EPX_ERR_ARG,
                         "epx_plan_route: a pass of this plan is in flight; finish its waves first");
-    status = epx_op_enter_route(plan);
+    status = epx_op_enter_route(plan, stream);
     if (status == EPX_OK)
         status = route(plan, routing, stream);
     return epx_op_leave(plan, EPX_RECORD_ROUTE, 0, status);

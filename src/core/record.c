@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/structs.h"
 #include "core/config.h"
+#include "core/device_record.h"
 #include "record/recorder.h"
 
 /* A folder under /dev/shm for a user's job; jobs of one name on one host share it on purpose. */
@@ -82,7 +83,9 @@ epx_status_t epx_record_open(const epx_recorder_config_t *config, epx_recorder_h
                                     .hang_ms = settings.hang_ms,
                                     .timeout_ms = settings.timeout_ms,
                                     .on_hang_cmd = settings.on_hang_cmd,
-                                    .watched = !config->no_watchdog};
+                                    .watched = !config->no_watchdog,
+                                    .find_device = epx_device_record_find,
+                                    .use = epx_device_record_use};
     set_up.on_hang = action_of(config, &settings, &set_up.failover);
     return epx_recorder_open(&set_up, recorder_p);
 }

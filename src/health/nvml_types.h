@@ -13,6 +13,7 @@ enum {
     GPU_FUNCTION_MISSING = 13, /* what NVML says for a function that a library lacks */
     GPU_LINKS_MOST = 18,
     GPU_XID_EVENT = 8,
+    GPU_CLOCK_PROCESSORS = 1,
 
     GPU_FIELD_LINK_COUNT = 91,
     GPU_FIELD_CRC_FLIT_TOTAL = 38,
@@ -55,6 +56,11 @@ typedef struct gpu_field {
         unsigned short short_natural;
     } value;
 } gpu_field_t;
+
+/* Percent of the last sample period. */
+typedef struct gpu_use {
+    unsigned int processors, memory;
+} gpu_use_t;
 
 typedef struct gpu_fabric {
     unsigned char cluster[16];

@@ -86,7 +86,7 @@ static void describe(const epx_scene_t *s, epx_verdict_t *v)
     const epx_rank_facts_t *culprit = v->rank >= 0 && v->rank < s->job->ranks ? &s->room[v->rank] : NULL;
     if (culprit != NULL && culprit->record != NULL && v->marker[0] == '\0')
         snprintf(v->marker, sizeof(v->marker), "%.55s",
-                 epx_record_text_of(culprit->record, ((const epx_record_head_t *)culprit->record)->mark));
+                 epx_record_text_of(culprit->record, culprit->mark));
     if (f->record == NULL || op->number == 0)
         return;
     const epx_record_group_row_t *group = epx_record_group_row(f->record, op->group);
@@ -214,6 +214,9 @@ void epx_classify(const epx_job_evidence_t *job, epx_rank_facts_t *room, epx_ver
         if (has_error(job, room, r, &scene))
             take_better(&scene, &best, &near, verdict_p);
         if (room[r].place < EPX_PLACE_ENQUEUED)
+            continue;
+        /* Hosts run ahead of their streams: nobody is late whom nobody waits for. */
+        if (room[r].stands == EPX_STANDS_BEFORE && room[r].lane->resident)
             continue;
         epx_scene_walk(job, room, r, r + 1, &scene);
         take_better(&scene, &best, &near, verdict_p);

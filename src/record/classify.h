@@ -50,6 +50,14 @@ typedef enum epx_rank_place {
     EPX_PLACE_WAITS     /* in `op`, for rank `next` */
 } epx_rank_place_t;
 
+/* How a rank's stream stands, where that and not its host decides. */
+typedef enum epx_rank_stands {
+    EPX_STANDS_NOT = 0, /* the host's record says where the rank is */
+    EPX_STANDS_WAITING, /* WAITS: a kernel says for whom */
+    EPX_STANDS_BEHIND,  /* WAITS: it has begun what rank `next` has not */
+    EPX_STANDS_BEFORE   /* ENQUEUED: the host has made the call, its first kernel has not begun */
+} epx_rank_stands_t;
+
 typedef struct epx_rank_facts {
     const void *record;
     epx_rank_place_t place;
@@ -66,6 +74,12 @@ typedef struct epx_rank_facts {
     int64_t last_sign_ns;           /* of the last mark or heartbeat */
     int32_t marked_last;            /* 1: its last call ended before its last mark */
     int32_t step;                   /* of the walk */
+    /* From what its device has written; lane NULL: nothing, the fields above are of the host's record alone. */
+    const epx_record_lane_row_t *lane;
+    epx_rank_stands_t stands;
+    int64_t told_ns; /* of the judge's clock: the last store of that lane */
+    int32_t use;     /* percent of the last moments in which its device executed something; -1: not known */
+    uint32_t mark;   /* text id of the last marker, of the host's order or the stream's */
 } epx_rank_facts_t;
 
 /*

@@ -100,17 +100,45 @@ static void find_place(epx_rank_facts_t *f)
     }
 }
 
+/* When the last marker in the order of a stream was reached, in the record's clock; 0: none was. */
+static int64_t stream_mark(const void *record, uint32_t *mark_p)
+{
+    const epx_record_head_t *head = record;
+    const epx_record_device_t *device =
+        (const epx_record_device_t *)(const void *)((const uint8_t *)record + head->device_at);
+    uint64_t mark = get64(&device->mark);
+    if (mark == 0)
+        return 0;
+    *mark_p = (uint32_t)mark;
+    return get_time(&device->mark_realtime_ns) - head->opened_realtime_ns + head->opened_ns;
+}
+
+/* In percent, while it is recent. */
+static int32_t use_of(const epx_record_head_t *head, int64_t now_ns)
+{
+    enum { RECENT_MS = 3000 };
+    uint32_t use = __atomic_load_n(&head->device_use, __ATOMIC_ACQUIRE);
+    return use > 0 && now_ns - get_time(&head->device_seen_ns) < (int64_t)RECENT_MS * 1000000 ? (int32_t)use - 1 : -1;
+}
+
 /* Times of the record become the judge's. */
 static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns)
 {
     const epx_record_head_t *head = f->record;
     int64_t since = f->place == EPX_PLACE_WAITS ? f->progress.wait_begun_ns : last_time(&f->op);
-    int64_t sign = 0;
+    int64_t sign = 0, stream_sign = stream_mark(f->record, &f->mark);
     if (get64(&head->marks) > 0)
         sign = get_time(&head->mark_ns);
-    f->marked_last = f->place != EPX_PLACE_WAITS && sign > last_time(&f->op);
+    if (stream_sign != 0 && (f->stands != EPX_STANDS_NOT || stream_sign > sign))
+        sign = stream_sign;
+    else
+        f->mark = head->mark;
+    f->marked_last = f->place != EPX_PLACE_WAITS &&
+                     sign > (f->stands == EPX_STANDS_BEFORE ? f->told_ns : last_time(&f->op));
     if (get64(&head->heartbeats) > 0)
         sign = later(sign, get_time(&head->heartbeat_ns));
+    if (f->stands == EPX_STANDS_BEFORE)
+        since = f->told_ns;
     f->since_ns = (f->op.number != 0 ? since : head->opened_ns) - ahead_ns;
     f->last_sign_ns = sign != 0 ? sign - ahead_ns : 0;
     f->budget_ns = get_time(&head->hang_ms) * 1000000;
@@ -149,6 +177,8 @@ static void gather_one(const epx_job_evidence_t *job, int32_t r, epx_rank_facts_
     if (f->life == EPX_LIFE_UNKNOWN)
         f->life = (epx_rank_life_t)head->life_seen;
     find_place(f);
+    epx_lanes_place(f);
+    f->use = use_of(head, job->now_ns + evidence->ahead_ns);
     if (head->life == EPX_RECORD_CLOSED)
         f->place = EPX_PLACE_CLOSED;
     find_times(f, evidence->ahead_ns, job->now_ns);
@@ -192,6 +222,7 @@ void epx_facts_gather(const epx_job_evidence_t *job, epx_rank_facts_t *room)
     const epx_rank_facts_t *same = NULL; /* most ranks wait in one operation: it is searched once */
     for (int32_t r = 0; r < job->ranks; r++)
         gather_one(job, r, &room[r]);
+    epx_lanes_compare(job, room);
     for (int32_t r = 0; r < job->ranks; r++) {
         epx_rank_facts_t *f = &room[r];
         if (f->place != EPX_PLACE_WAITS || f->next >= 0 || f->next_place >= 0)
@@ -278,6 +309,31 @@ static int differed_before(const epx_rank_facts_t *f, const epx_rank_facts_t *q,
     return 0;
 }
 
+/* The same where a stream stands: what q's device says it has sent. */
+static int follow_stream(const epx_rank_facts_t *f, int32_t p, const epx_rank_facts_t *q, epx_scene_t *scene)
+{
+    const epx_record_lane_row_t *lane = epx_lanes_find(q->record, f->lane);
+    int is_route = f->op.kind == EPX_RECORD_ROUTE;
+    /* A credit belongs to an earlier operation; what stands behind another waits for no word. */
+    if (f->stands == EPX_STANDS_BEHIND || f->progress.wait_mode == 1 || lane == NULL)
+        return q->place == EPX_PLACE_WAITS;
+    const uint64_t *pair = is_route ? lane->words.step_sent : lane->words.posted;
+    uint64_t sent = get64(&pair[0]), expected = f->progress.wait.expected, named = get64(&pair[1]);
+    if (sent != expected && !(is_route ? sent > expected : epx_epoch_is_beyond(sent, expected, 1)))
+        return q->place == EPX_PLACE_WAITS;
+    uint32_t kind = (uint32_t)(named & ((1u << EPX_PROGRESS_NAME_BITS) - 1)) >> 10;
+    scene->sent = sent;
+    scene->sent_ns = epx_lanes_time(q->record, named) - scene->job->rank[p].ahead_ns;
+    scene->at = EPX_ROOT_SIGNAL;
+    if (!is_route && sent == expected && kind != f->op.kind) {
+        scene->others = f->op;
+        scene->others.kind = (uint16_t)kind;
+        scene->field = "kind";
+        scene->at = EPX_ROOT_DESYNC;
+    }
+    return 0;
+}
+
 /* The edge from a waiting rank to whom it waits for. 1: the walk goes on at *scene_p->root. */
 static int follow(const epx_rank_facts_t *f, int32_t p, const epx_rank_facts_t *q, epx_scene_t *scene)
 {
@@ -291,6 +347,8 @@ static int follow(const epx_rank_facts_t *f, int32_t p, const epx_rank_facts_t *
         scene->at = EPX_ROOT_DESYNC;
         return 0;
     }
+    if (f->stands != EPX_STANDS_NOT)
+        return follow_stream(f, p, q, scene);
     switch (epx_facts_find(q->record, &f->op, &scene->others)) {
     case EPX_OP_HAS: {
         const epx_record_group_row_t *group = epx_record_group_row(f->record, f->op.group);

@@ -15,6 +15,19 @@ typedef enum epx_has_op {
 epx_has_op_t epx_facts_find(const void *record, const epx_record_operation_t *like,
                             epx_record_operation_t *found_p);
 
+/* ---- lanes.c: what devices have written ---- */
+
+/* How a rank's own stream stands: after the host's place has been found, before its times. */
+void epx_lanes_place(epx_rank_facts_t *facts);
+/* Who stands behind whom, when that is known of all. */
+void epx_lanes_compare(const epx_job_evidence_t *job, epx_rank_facts_t *room);
+/* The lane of another rank; NULL: no device writes of it. */
+const epx_record_lane_row_t *epx_lanes_find(const void *record, const epx_record_lane_row_t *like);
+/* A packed time, in the record's clock. */
+int64_t epx_lanes_time(const void *record, uint64_t word);
+/* The oldest wait or call that has not begun, of all lanes of a record; 0: none. For the watchdog. */
+int64_t epx_lanes_oldest(const void *record);
+
 /* Fills room [ranks], all but `step`. */
 void epx_facts_gather(const epx_job_evidence_t *job, epx_rank_facts_t *room);
 
@@ -44,6 +57,7 @@ typedef struct epx_scene {
     epx_record_operation_t op;     /* the victim's, or the root's own where there is none */
     epx_record_operation_t others; /* the root's operation of the same identity; number 0: none */
     uint64_t sent;                 /* SIGNAL: the epoch that the root says it has sent; 0: it does not say */
+    int64_t sent_ns;               /* of the judge's clock, where a device has said so; 0 */
     const char *field;             /* DESYNC */
     int32_t cycle[EPX_VERDICT_CYCLE], cycle_count;
     int32_t one_group;  /* CYCLE: all of it within one group */

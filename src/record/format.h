@@ -11,7 +11,8 @@
  * progression texts      [texts_max] epx_record_text_row_t; text id i is row i, row 0 is "" segments
  * [segments_max] epx_record_segment_row_t operations [ops_max], a ring: operation number n (from 1) is row n
  * mod ops_max progress   [slots_max] of progress_bytes: epx_record_progress_t, then [peers_max]
- * epx_record_peer_t events     [events_max], a ring: event number n (from 1) is row n mod events_max
+ * epx_record_peer_t events     [events_max], a ring: event number n (from 1) is row n mod events_max device
+ * whole pages: epx_record_device_t, then [lanes_max] epx_record_lane_row_t
  *
  * Order of stores. F1: a row of a ring is first given number 0, then filled, then given its number (release),
  * then the head's count is raised: a reader that finds number n before and after copying a row has a whole
@@ -26,18 +27,21 @@
  * number, so that a pass that died on some ranks alone shifts nobody's count. Comms and foreign groups have
  * stream 0 and count from 1.
  *
- * Words marked "device" may be stored by a device through a mapping of the same file (three posted stores at
- * most for an operation: begun, blocks or seen, ended); on the host device this library stores them.
+ * The device's pages are stored to by a device through a mapping of the same file, in the order of its streams: at
+ * most three posted stores for an operation (begun, posted, seen), however it was launched. They are not tied to
+ * a row of the ring, since a graph that is replayed makes none: the epoch tells the operation (epx_record_call).
  */
 #ifndef EPX_RECORD_FORMAT_H
 #define EPX_RECORD_FORMAT_H
 
 #include <stdint.h>
 
+#include <epx/kernels.h>
+
 #define EPX_RECORD_MAGIC 0x3152434552585045u /* "EPXRECR1" */
 #define EPX_RECORD_SUFFIX ".epxr"
 enum {
-    EPX_RECORD_FORMAT = 1,
+    EPX_RECORD_FORMAT = 2,
     EPX_RECORD_HEAD_BYTES = 4096,
     EPX_RECORD_EVERYBODY = -1,
     EPX_RECORD_NOBODY = -2,
@@ -98,9 +102,9 @@ typedef struct epx_record_head {
         opened_realtime_ns; /* the same moment on both clocks: times of two hosts compare by it */
     int64_t hang_ms, timeout_ms;
     uint32_t groups_max, lists_max, peers_max, texts_max, segments_max, ops_max, slots_max, progress_bytes,
-        events_max;
-    uint64_t groups_at, members_at, texts_at, segments_at, ops_at, progress_at,
-        events_at; /* from the start */
+        events_max, lanes_max;
+    uint64_t groups_at, members_at, texts_at, segments_at, ops_at, progress_at, events_at,
+        device_at; /* from the start */
     uint32_t
         truncated_peers; /* 1: the job has more ranks than peers_max; words of higher ranks are not kept */
 
@@ -122,14 +126,16 @@ typedef struct epx_record_head {
     int64_t watched_ns;
     uint64_t cpu_ns;    /* of `thread`, as the watchdog saw it last */
     uint32_t life_seen; /* epx_rank_life_t of classify.h, likewise; for readers of files alone */
-    uint32_t rest;
+    uint32_t device_use; /* 1 + percent of the last moments in which its device executed something; 0: not known */
+    uint32_t device_milliwatts, device_megahertz; /* 0: not known */
+    int64_t device_seen_ns;                       /* when the watchdog asked */
     _Alignas(64) uint32_t phase;
     uint32_t phase_changes; /* odd while the phase is being changed */
     int64_t phase_ns, phase_budget_ms;
     char phase_name[40];
-    _Alignas(64) uint32_t device_mark; /* device: text id */
-    uint32_t device_marks;
-    int64_t device_mark_realtime_ns; /* device: its global timer */
+    _Alignas(64) uint32_t maps_device; /* 1: a device writes to its pages */
+    uint32_t rest_device;
+    uint64_t device_asked; /* operations of which a device was asked to tell */
     _Alignas(64) int32_t error;      /* status of the last error that ended a group or plan; 0 */
     uint32_t errors;                 /* odd while the text is being changed */
     int64_t error_ns;
@@ -176,7 +182,7 @@ typedef struct epx_record_operation {
     uint32_t slot;  /* of its progress words, while they hold its number */
     uint32_t text;  /* of a foreign operation's kind */
     uint32_t mark;  /* the caller's last marker when the call was made */
-    uint32_t rest;
+    uint32_t device; /* epx_record_asked_t: what a device will tell of it */
     int64_t mark_ns;
     int64_t enqueued_ns, begun_ns, posted_ns, seen_ns, ended_ns;
     int64_t bytes;
@@ -214,6 +220,42 @@ typedef struct epx_record_peer {
     uint64_t seen; /* epoch that the peer has set here, as far as it has been looked at */
 } epx_record_peer_t;
 
+/* What a device tells of an operation. */
+typedef enum epx_record_asked {
+    EPX_RECORD_ASKED_BEGUN = 1,
+    EPX_RECORD_ASKED_POSTED = 2,
+    EPX_RECORD_ASKED_SEEN = 4,
+    EPX_RECORD_ASKED_STEP = 8, /* of a route: its exchange */
+    EPX_RECORD_ASKED_GRAPH = 16 /* it was captured: replays make no row */
+} epx_record_asked_t;
+
+/* The last marker in the order of a stream, and the device's time. */
+typedef struct epx_record_device {
+    uint64_t mark; /* text id; 0: none */
+    int64_t mark_realtime_ns;
+    uint64_t rest[14];
+} epx_record_device_t;
+
+/* One lane of a group that runs on a device. The host fills the first part when the group opens. */
+typedef struct epx_record_lane_row {
+    uint64_t use; /* 0: empty; else as of the group's row */
+    uint64_t group_key;
+    uint32_t group, lane;
+    uint32_t resident; /* 1: passes and routes are counted on the device; 0: epochs are the host's */
+    uint32_t drifted;  /* 1: the host may count otherwise than the device: a plan died late, or a graph is replayed */
+    uint64_t asked_call; /* sequence of the last operation of which the device was asked to tell */
+    uint64_t asked_step; /* what step_sent will be when all of them have been made */
+    uint64_t rest[2];
+    epx_progress_words_t words; /* device */
+} epx_record_lane_row_t;
+
+/* Which operation of a lane an epoch is: passes that have ended, and the call's number in its pass; the
+ * sequence of its row. */
+static inline uint64_t epx_record_call_of(uint64_t epoch)
+{
+    return (epoch >> 24 & 0xffffffu) << 16 | (epoch & 0x3fffu);
+}
+
 /* Events: epx_evidence_t, and these. */
 enum {
     EPX_RECORD_EVENT_MARK = 16,
@@ -236,5 +278,7 @@ _Static_assert(sizeof(epx_record_group_row_t) == 192, "rows are the file's");
 _Static_assert(sizeof(epx_record_operation_t) == 160, "rows are the file's");
 _Static_assert(sizeof(epx_record_wait_t) == 40, "as epx_wait_result_t");
 _Static_assert(sizeof(epx_record_progress_t) == 176, "rows are the file's");
+_Static_assert(sizeof(epx_record_device_t) == 128, "pairs are at multiples of 16");
+_Static_assert(sizeof(epx_record_lane_row_t) == 192, "pairs are at multiples of 16");
 
 #endif

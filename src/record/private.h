@@ -23,6 +23,10 @@ struct epx_recorder {
     epx_record_operation_t *ops;
     epx_record_event_t *events;
     uint8_t *progress;
+    uint8_t *device_pages;
+    epx_recorder_device_t device; /* mapped NULL: none writes */
+    void (*find_device)(epx_recorder_h recorder);
+    int (*use)(int32_t device, epx_recorder_use_t *use_p);
 
     /* The rank's thread alone. */
     uint64_t current; /* number of the operation that calls from below belong to; 0: none */
@@ -56,6 +60,9 @@ static inline int64_t epx_get_time(const int64_t *from) { return __atomic_load_n
 
 /* One event row; `now` of epx's clock. */
 void epx_recorder_event(epx_recorder_h recorder, uint32_t what, uint32_t text, int64_t value, int64_t now);
+
+/* The row of a group's lane, NULL: no device writes of it. */
+epx_record_lane_row_t *epx_recorder_lane_row(epx_recorder_h recorder, uint32_t group, uint32_t lane);
 
 /* ---- watch.c ---- */
 

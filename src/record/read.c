@@ -30,7 +30,7 @@ int epx_record_is_one(const void *record, size_t bytes, const char **why_p)
         *why_p = "another version of epx wrote it";
     else if (head->file_bytes > bytes || head->ranks < 1 || head->rank < 0 || head->rank >= head->ranks ||
              head->groups_max > 4096 || head->ops_max == 0 || (head->ops_max & (head->ops_max - 1)) != 0 ||
-             head->events_max == 0 || (head->events_max & (head->events_max - 1)) != 0 ||
+             head->lanes_max > 4096 || head->events_max == 0 || (head->events_max & (head->events_max - 1)) != 0 ||
              head->slots_max > 64 ||
              head->progress_bytes <
                  sizeof(epx_record_progress_t) + (uint64_t)head->peers_max * sizeof(epx_record_peer_t))
@@ -43,7 +43,9 @@ int epx_record_is_one(const void *record, size_t bytes, const char **why_p)
                              head->segments_at + head->segments_max * sizeof(epx_record_segment_row_t),
                              head->ops_at + head->ops_max * sizeof(epx_record_operation_t),
                              head->progress_at + (uint64_t)head->slots_max * head->progress_bytes,
-                             head->events_at + head->events_max * sizeof(epx_record_event_t)};
+                             head->events_at + head->events_max * sizeof(epx_record_event_t),
+                             head->device_at + sizeof(epx_record_device_t) +
+                                 head->lanes_max * sizeof(epx_record_lane_row_t)};
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
         if (ends[i] > head->file_bytes || ends[i] < EPX_RECORD_HEAD_BYTES)
             *why_p = "it is cut short or damaged";

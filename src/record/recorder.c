@@ -26,6 +26,8 @@ enum {
     SEGMENTS = 64,
     OPS = 512,
     EVENTS = 1024,
+    LANES = 255,
+    PAGE = 4096,
     SLOTS_MAX = 32,
     SLOTS_MIN = 12,
     SLOTS_BYTES = 128 * 1024 /* of words per peer, where that leaves enough slots */
@@ -61,7 +63,10 @@ static void lay_out(epx_record_head_t *head, int32_t ranks)
     head->ops_at = take(&end, OPS * sizeof(epx_record_operation_t));
     head->progress_at = take(&end, (uint64_t)head->slots_max * head->progress_bytes);
     head->events_at = take(&end, EVENTS * sizeof(epx_record_event_t));
-    head->file_bytes = (end + 4095) & ~(uint64_t)4095;
+    end = (end + PAGE - 1) & ~(uint64_t)(PAGE - 1); /* a device maps whole pages */
+    head->lanes_max = LANES;
+    head->device_at = take(&end, sizeof(epx_record_device_t) + LANES * sizeof(epx_record_lane_row_t));
+    head->file_bytes = (end + PAGE - 1) & ~(uint64_t)(PAGE - 1);
 }
 
 static void put_text(char *to, size_t bytes, const char *from)
@@ -188,7 +193,11 @@ static epx_status_t make_memory(epx_recorder_h r, const epx_recorder_set_up_t *s
 
 static void free_recorder(epx_recorder_h r)
 {
-    if (r->base != NULL)
+    /* A device that is stuck may still write, and letting go of the pages would wait for it. */
+    int stuck = r->device.mapped != NULL && r->verdict.kind != EPX_VERDICT_NONE;
+    if (r->device.mapped != NULL && !stuck)
+        r->device.release(r->device.context, r->device_pages);
+    if (r->base != NULL && !stuck)
         munmap(r->base, (size_t)r->bytes);
     if (r->seen != NULL)
         munmap((void *)(uintptr_t)r->seen, (size_t)r->bytes);
@@ -227,6 +236,9 @@ epx_status_t epx_recorder_open(const epx_recorder_set_up_t *s, epx_recorder_h *r
     r->ops = (epx_record_operation_t *)(void *)(r->base + head.ops_at);
     r->events = (epx_record_event_t *)(void *)(r->base + head.events_at);
     r->progress = r->base + head.progress_at;
+    r->device_pages = r->base + head.device_at;
+    r->find_device = s->find_device;
+    r->use = s->use;
     r->keeps = s->keeps;
     r->watched = s->watched;
     r->knows_domain = s->domains > 0;
@@ -375,6 +387,72 @@ int32_t epx_recorder_group_begin(epx_recorder_h r, const epx_recorder_group_t *g
     return i + 1;
 }
 
+/* ---- a device that writes ---------------------------------------------------------------------------------------- */
+
+void *epx_recorder_device_pages(epx_recorder_h r, size_t *bytes_p)
+{
+    *bytes_p = r != NULL ? (size_t)(r->head->file_bytes - r->head->device_at) : 0;
+    return r != NULL && r->folder[0] != '\0' ? r->device_pages : NULL;
+}
+
+void epx_recorder_attach(epx_recorder_h r, const epx_recorder_device_t *device)
+{
+    r->device = *device;
+    r->head->device = device->number;
+    epx_put32(&r->head->maps_device, device->mapped != NULL);
+}
+
+int epx_recorder_is_attached(epx_recorder_h r) { return r != NULL && r->device.mapped != NULL; }
+
+static epx_record_lane_row_t *lane_rows(epx_recorder_h r)
+{
+    return (epx_record_lane_row_t *)(void *)(r->device_pages + sizeof(epx_record_device_t));
+}
+
+epx_progress_words_t *epx_recorder_lane(epx_recorder_h r, int32_t group_id, int32_t lane, int32_t resident)
+{
+    if (!epx_recorder_is_attached(r) || group_id < 1)
+        return NULL;
+    epx_record_lane_row_t *rows = lane_rows(r);
+    uint32_t i = 0;
+    while (i < r->head->lanes_max && rows[i].use != 0)
+        i++;
+    if (i == r->head->lanes_max)
+        return NULL;
+    rows[i] = (epx_record_lane_row_t){.group_key = r->groups[group_id - 1].key,
+                                      .group = (uint32_t)group_id - 1,
+                                      .lane = (uint32_t)lane,
+                                      .resident = (uint32_t)resident};
+    epx_put64(&rows[i].use, r->groups[group_id - 1].use);
+    size_t offset = (size_t)((uint8_t *)&rows[i].words - r->device_pages);
+    return (epx_progress_words_t *)(void *)((uint8_t *)r->device.mapped + offset);
+}
+
+static void end_lanes(epx_recorder_h r, int32_t group_id)
+{
+    epx_record_lane_row_t *rows = lane_rows(r);
+    for (uint32_t i = 0; epx_recorder_is_attached(r) && i < r->head->lanes_max; i++)
+        if (rows[i].use != 0 && rows[i].group == (uint32_t)group_id - 1)
+            epx_put64(&rows[i].use, 0);
+}
+
+epx_record_lane_row_t *epx_recorder_lane_row(epx_recorder_h r, uint32_t group, uint32_t lane)
+{
+    epx_record_lane_row_t *rows = lane_rows(r);
+    for (uint32_t i = 0; epx_recorder_is_attached(r) && i < r->head->lanes_max; i++)
+        if (rows[i].use != 0 && rows[i].group == group && rows[i].lane == lane)
+            return &rows[i];
+    return NULL;
+}
+
+void epx_recorder_drifts(epx_recorder_h r, int32_t group_id, int32_t lane)
+{
+    epx_record_lane_row_t *row =
+        epx_recorder_is_attached(r) ? epx_recorder_lane_row(r, (uint32_t)group_id - 1, (uint32_t)lane) : NULL;
+    if (row != NULL)
+        epx_put32(&row->drifted, 1);
+}
+
 static uint64_t hash_text(uint64_t hash, const char *text)
 {
     for (; text != NULL && *text != '\0'; text++)
@@ -409,6 +487,7 @@ void epx_record_group_end(epx_recorder_h r, int32_t group_id)
         return;
     if (r->groups[group_id - 1].open && !r->groups[group_id - 1].is_comm)
         epx_recorder_event(r, EPX_RECORD_EVENT_GROUP_END, 0, group_id, epx_clock_ns());
+    end_lanes(r, group_id);
     epx_put32(&r->groups[group_id - 1].open, 0);
 }
 

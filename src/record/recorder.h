@@ -13,6 +13,13 @@
 
 enum { EPX_RECORDER_PATH_BYTES = 512, EPX_RECORDER_CHANNELS = 64 };
 
+/* What a device does, as somebody outside of the job's own context sees it. */
+typedef struct epx_recorder_use {
+    int32_t percent;    /* of the last moments in which it executed something; -1: not known */
+    int32_t milliwatts; /* 0: not known */
+    int32_t megahertz;
+} epx_recorder_use_t;
+
 /* What epx_record_open needs when everything has been resolved. */
 typedef struct epx_recorder_set_up {
     const char *folder;               /* "": memory of this process alone, for tests and simulations */
@@ -23,6 +30,10 @@ typedef struct epx_recorder_set_up {
     epx_on_hang_t on_hang;
     const char *failover, *on_hang_cmd; /* NULL: none; copied */
     int32_t watched;                    /* 1: this process's watchdog looks at it */
+    /* Called at the first mark in a stream where no device writes yet: may call epx_recorder_attach. NULL: none. */
+    void (*find_device)(epx_recorder_h recorder);
+    /* What the device of that number does; 0: not known. On the watchdog's thread. NULL: nobody can say. */
+    int (*use)(int32_t device, epx_recorder_use_t *use_p);
 } epx_recorder_set_up_t;
 
 epx_status_t epx_recorder_open(const epx_recorder_set_up_t *set_up, epx_recorder_h *recorder_p);
@@ -39,6 +50,33 @@ void epx_recorder_budgets(epx_recorder_h recorder, int64_t hang_ms, int64_t time
 
 /* The rank in the job; 0 for NULL. */
 int32_t epx_recorder_rank(epx_recorder_h recorder);
+
+/* ---- a device that writes ---- */
+
+/* The pages of the file that a device may write to, for mapping; NULL: none (memory of this process alone). */
+void *epx_recorder_device_pages(epx_recorder_h recorder, size_t *bytes_p);
+
+/* They are mapped. mark: stores the text's id and the device's time at `words` (device address, [2]) in the order
+ * of a stream. release: unmaps the pages when the recorder closes. */
+typedef struct epx_recorder_device {
+    void *mapped;   /* device address of the pages */
+    int32_t number; /* which device */
+    void *context;
+    epx_status_t (*mark)(void *context, uint64_t *words, uint64_t text, epx_stream_t stream);
+    void (*release)(void *context, void *pages);
+} epx_recorder_device_t;
+void epx_recorder_attach(epx_recorder_h recorder, const epx_recorder_device_t *device);
+int epx_recorder_is_attached(epx_recorder_h recorder);
+
+/* A lane of a group that runs there: the device address of its words, NULL where there is none. Ends with the
+ * group. */
+epx_progress_words_t *epx_recorder_lane(epx_recorder_h recorder, int32_t group_id, int32_t lane, int32_t resident);
+/* The device will tell of the current operation: EPX_RECORD_ASKED_*. step: what step_sent will be, or 0. */
+void epx_recorder_asked(epx_recorder_h recorder, uint32_t what, uint64_t step);
+/* The next step of the current operation's lane that will be sent. */
+uint64_t epx_recorder_next_step(epx_recorder_h recorder);
+/* From here on host and device may count a lane's passes differently. */
+void epx_recorder_drifts(epx_recorder_h recorder, int32_t group_id, int32_t lane);
 
 /* What runs when the watchdog's action is to end waits: called on the watchdog's thread, at most once per
  * verdict. */

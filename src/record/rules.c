@@ -46,6 +46,43 @@ static int says(const epx_scene_t *s, epx_evidence_t what, epx_evidence_t or_wha
     return f->record != NULL && epx_facts_event(f->record, (uint32_t)what, (uint32_t)or_what, 0, event);
 }
 
+/* Whether the root's device executes something: 1, 0, or -1 where nobody knows. */
+enum { BUSY_PERCENT = 50, IDLE_PERCENT = 5 };
+static int is_device_busy(const epx_scene_t *s)
+{
+    const epx_rank_facts_t *f = root_of(s);
+    epx_record_event_t device;
+    if (says(s, EPX_EVIDENCE_DEVICE_BUSY, EPX_EVIDENCE_DEVICE_IDLE, &device))
+        return device.what == EPX_EVIDENCE_DEVICE_BUSY;
+    if (f->use >= BUSY_PERCENT)
+        return 1;
+    return f->use >= 0 && f->use <= IDLE_PERCENT ? 0 : -1;
+}
+
+/* The same of what a call that has not begun stands behind: the device where it is one, else the thread. */
+static int is_held_by_work(const epx_scene_t *s)
+{
+    const epx_rank_facts_t *f = root_of(s);
+    int busy = is_device_busy(s);
+    if (busy >= 0)
+        return busy;
+    /* Nobody asked the device; its stream has come to a marker behind the last call, and not to the next. */
+    if (f->stands == EPX_STANDS_BEFORE)
+        return f->marked_last ? 1 : -1;
+    return f->life == EPX_LIFE_RUNS ? 1 : f->life == EPX_LIFE_SLEEPS ? 0 : -1;
+}
+
+/* Its host counts otherwise than its device, which somebody waits for: a graph is replayed. */
+static int is_in_graph(const epx_scene_t *s)
+{
+    const epx_rank_facts_t *f = root_of(s), *victim = s->victim >= 0 ? &s->room[s->victim] : NULL;
+    if (victim == NULL || victim->stands != EPX_STANDS_WAITING || f->record == NULL ||
+        !stands(s, EPX_PLACE_OUTSIDE))
+        return 0;
+    const epx_record_lane_row_t *lane = epx_lanes_find(f->record, victim->lane);
+    return lane != NULL && lane->drifted;
+}
+
 /* ---- errors that were reported ---------------------------------------------------------------------------------- */
 
 /* The number behind a phrase, -1: it is not there. */
@@ -226,11 +263,10 @@ static int strays(const epx_scene_t *s, epx_verdict_t *v)
 static void name_marker(const epx_scene_t *s, epx_verdict_t *v, const char *how)
 {
     const epx_rank_facts_t *f = root_of(s);
-    const epx_record_head_t *head = f->record;
-    uint32_t mark = f->place == EPX_PLACE_ENQUEUED && !f->marked_last ? f->op.mark : head->mark;
+    uint32_t mark = f->place == EPX_PLACE_ENQUEUED && !f->marked_last && f->stands == EPX_STANDS_NOT ? f->op.mark : f->mark;
     int64_t since = f->last_sign_ns != 0 ? s->job->now_ns - f->last_sign_ns : 0;
     v->rank = s->root;
-    snprintf(v->marker, sizeof(v->marker), "%.55s", epx_record_text_of(head, mark));
+    snprintf(v->marker, sizeof(v->marker), "%.55s", epx_record_text_of(f->record, mark));
     if (mark != 0)
         snprintf(v->text, sizeof(v->text), "rank %d %s; its last marker is \"%s\", %.1f s ago", s->root, how,
                  v->marker, (double)since * 1e-9);
@@ -241,13 +277,14 @@ static void name_marker(const epx_scene_t *s, epx_verdict_t *v, const char *how)
 static int is_stuck_before(const epx_scene_t *s, epx_verdict_t *v)
 {
     const epx_rank_facts_t *f = root_of(s);
-    epx_record_event_t device;
     if (s->at != EPX_ROOT_PLACE || !is_late(s) || is_excused(s))
         return 0;
+    if (is_in_graph(s) && is_device_busy(s) == 1) {
+        name_marker(s, v, "has not come to the operation, and its device is busy with something else");
+        return 1;
+    }
     if (f->place == EPX_PLACE_ENQUEUED) {
-        if (says(s, EPX_EVIDENCE_DEVICE_BUSY, EPX_EVIDENCE_DEVICE_IDLE, &device)
-                ? device.what != EPX_EVIDENCE_DEVICE_BUSY
-                : f->life != EPX_LIFE_RUNS)
+        if (is_held_by_work(s) != 1)
             return 0;
         name_marker(s, v, "has made the call, which has not begun, and is busy with something else");
         return 1;
@@ -261,13 +298,7 @@ static int is_stuck_before(const epx_scene_t *s, epx_verdict_t *v)
 
 static int is_blocked(const epx_scene_t *s, epx_verdict_t *v)
 {
-    const epx_rank_facts_t *f = root_of(s);
-    epx_record_event_t device;
-    if (!stands(s, EPX_PLACE_ENQUEUED) || !is_late(s) || is_excused(s))
-        return 0;
-    if (says(s, EPX_EVIDENCE_DEVICE_BUSY, EPX_EVIDENCE_DEVICE_IDLE, &device)
-            ? device.what != EPX_EVIDENCE_DEVICE_IDLE
-            : f->life != EPX_LIFE_SLEEPS)
+    if (!stands(s, EPX_PLACE_ENQUEUED) || !is_late(s) || is_excused(s) || is_held_by_work(s) != 0)
         return 0;
     name_marker(s, v, "has made the call, which has not begun, and nothing runs there");
     return 1;
@@ -375,6 +406,8 @@ static int is_skewed(const epx_scene_t *s, epx_verdict_t *v)
              previous = f->progress.previous;
     int of_words = f->op.kind != EPX_RECORD_FOREIGN;
     int behind = previous != 0 && epx_epoch_is_beyond(previous, seen, of_words);
+    if (f->stands != EPX_STANDS_NOT) /* the previous one is as the host counts */
+        behind = previous != 0 && epx_record_call_of(seen) < epx_record_call_of(previous);
     int ahead = epx_epoch_is_beyond(seen, expected, of_words);
     int other = s->at == EPX_ROOT_SIGNAL && s->sent != 0 && epx_epoch_is_beyond(expected, s->sent, of_words);
     if (!behind && !ahead && !other)
@@ -401,6 +434,8 @@ static int is_lost(const epx_scene_t *s, epx_verdict_t *v)
     int64_t sent_ns = s->others.posted_ns != 0 ? s->others.posted_ns : s->others.begun_ns;
     if (s->others.number != 0 && s->job->now_ns - (sent_ns - s->job->rank[s->root].ahead_ns) < s->budget_ns)
         return 0;
+    if (s->sent_ns != 0 && s->job->now_ns - s->sent_ns < s->budget_ns)
+        return 0;
     if (f->next_place >= 0 && f->progress.wait_mode == 0 &&
         f->progress.wait.seen == f->progress.wait.expected)
         return 0; /* it is here: the rank is about to go on */
@@ -408,7 +443,9 @@ static int is_lost(const epx_scene_t *s, epx_verdict_t *v)
     v->peer = s->victim;
     snprintf(v->text, sizeof(v->text), "rank %d says that it has sent, %.1f s ago; rank %d has not seen it",
              s->root,
-             s->others.number != 0 ? (double)(s->job->now_ns - sent_ns) * 1e-9 : (double)s->age_ns * 1e-9,
+             s->sent_ns != 0         ? (double)(s->job->now_ns - s->sent_ns) * 1e-9
+             : s->others.number != 0 ? (double)(s->job->now_ns - sent_ns) * 1e-9
+                                     : (double)s->age_ns * 1e-9,
              s->victim);
     return 1;
 }

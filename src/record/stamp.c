@@ -238,6 +238,33 @@ static void put_seen(epx_recorder_h r, epx_record_operation_t *row, epx_record_p
         epx_put64(&word->seen, epoch);
 }
 
+/* The lane of the current operation, where a device writes of it. */
+static epx_record_lane_row_t *lane_now(epx_recorder_h r)
+{
+    if (r == NULL || r->current == 0 || r->device.mapped == NULL)
+        return NULL;
+    return epx_recorder_lane_row(r, r->op->group, r->op->lane);
+}
+
+void epx_recorder_asked(epx_recorder_h r, uint32_t what, uint64_t step)
+{
+    epx_record_lane_row_t *row = lane_now(r);
+    if (row == NULL)
+        return;
+    if ((r->op->device & what) == 0)
+        epx_put32(&r->op->device, r->op->device | what);
+    if (step != 0)
+        epx_put64(&row->asked_step, step);
+    else if (r->op->sequence > row->asked_call)
+        epx_put64(&row->asked_call, r->op->sequence);
+}
+
+uint64_t epx_recorder_next_step(epx_recorder_h r)
+{
+    const epx_record_lane_row_t *row = lane_now(r);
+    return row != NULL ? row->asked_step + 1 : 0;
+}
+
 void epx_recorder_sent(epx_recorder_h r, int32_t peer, uint64_t epoch)
 {
     if (r == NULL || r->current == 0 || r->now == NULL)
@@ -315,12 +342,17 @@ void epx_recorder_error(epx_recorder_h r, epx_status_t status, const char *text)
 
 epx_status_t epx_mark(epx_recorder_h r, int32_t text_id, epx_stream_t stream)
 {
-    (void)stream;
     if (r == NULL)
         return EPX_OK;
     if (text_id < 1 || text_id >= (int32_t)r->head->texts)
         return epx_fail(EPX_ERR_ARG, "epx_mark: text %d is not registered; epx_record_text gives ids",
                         text_id);
+    if (stream != NULL && r->device.mapped == NULL && r->find_device != NULL) {
+        r->find_device(r);
+        r->find_device = NULL;
+    }
+    if (stream != NULL && r->device.mapped != NULL)
+        return r->device.mark(r->device.context, r->device.mapped, (uint64_t)text_id, stream);
     int64_t now = epx_clock_ns();
     r->head->mark = (uint32_t)text_id;
     epx_put_time(&r->head->mark_ns, now);

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "record/act.h"
+#include "record/facts.h"
 #include "record/watch.h"
 
 /*
@@ -86,7 +87,8 @@ static int64_t oldest_wait(epx_recorder_h r)
         if (oldest == 0 || enqueued < oldest)
             oldest = enqueued;
     }
-    return oldest;
+    int64_t of_device = epx_lanes_oldest(r->seen);
+    return of_device != 0 && (oldest == 0 || of_device < oldest) ? of_device : oldest;
 }
 
 static job_state_t *state_of(epx_recorder_h r)
@@ -118,6 +120,18 @@ static int same_job(epx_recorder_h r, const job_state_t *state)
 
 /* ---- a job that is suspected ------------------------------------------------------------------------------------- */
 
+/* What is known of a rank's device; asking may take a millisecond. */
+static void note_use(epx_recorder_h r)
+{
+    epx_recorder_use_t use = {.percent = -1};
+    if (r->use == NULL || !r->use(r->head->device, &use))
+        return;
+    epx_put32(&r->head->device_milliwatts, (uint32_t)use.milliwatts);
+    epx_put32(&r->head->device_megahertz, (uint32_t)use.megahertz);
+    epx_put_time(&r->head->device_seen_ns, epx_clock_ns());
+    epx_put32(&r->head->device_use, (uint32_t)(use.percent + 1));
+}
+
 static void note_lives(const job_state_t *state)
 {
     for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
@@ -126,6 +140,7 @@ static void note_lives(const job_state_t *state)
         const epx_looked_at_t *rank = &state->view->rank[r->head->rank];
         epx_put32(&r->head->life_seen, (uint32_t)rank->life);
         epx_put64(&r->head->cpu_ns, rank->before.cpu_ns);
+        note_use(r);
     }
 }
 

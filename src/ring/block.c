@@ -85,6 +85,7 @@ static epx_status_t pass_block(epx_ring_step_t *step, const source_t *source)
     epx_status_t status = epx_ring_await_right(step);
     if (status == EPX_OK)
         status = epx_ring_clear_staged(step);
+    args.begun = epx_move_begun(&step->ring->base, step->plan);
     if (status == EPX_OK)
         status = env->kernels->push(&args, step->stream);
     if (status == EPX_OK)

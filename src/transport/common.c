@@ -275,6 +275,30 @@ epx_status_t epx_route_post_if_failed(epx_transport_t *transport, const epx_plan
     return plan->lane->words != NULL ? post_resident_failure(transport, plan, 1, stream) : EPX_OK;
 }
 
+epx_k_begun_t epx_move_begun(epx_transport_t *transport, const epx_plan_base_t *plan)
+{
+    epx_lane_t *lane = plan->lane;
+    if (!lane->unsaid)
+        return (epx_k_begun_t){0};
+    lane->unsaid = 0;
+    epx_recorder_asked(transport->env.recorder, EPX_RECORD_ASKED_BEGUN, 0);
+    return (epx_k_begun_t){.word = lane->progress->begun,
+                           .add = lane->words != NULL ? lane->epoch - lane->base : lane->epoch,
+                           .lane = lane->words,
+                           .head = lane->words != NULL ? epx_plan_head(plan) : NULL,
+                           .generation = lane->epoch >> GENERATION_SHIFT,
+                           .name = lane->name};
+}
+
+/* Where kernels post and wait, they say so. */
+static epx_progress_words_t *told_by_kernels(epx_transport_t *transport, const epx_lane_t *lane, uint32_t asked)
+{
+    if (lane->progress == NULL || !epx_errors_come_late(transport))
+        return NULL;
+    epx_recorder_asked(transport->env.recorder, asked, 0);
+    return lane->progress;
+}
+
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
 epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *plan, int32_t channel,
@@ -284,7 +308,9 @@ epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *pl
     epx_post_t post = {.channel = channel,
                        .epoch = epx_lane_epoch(plan->lane, epoch),
                        .peer = peer,
-                       .gate = epx_resident_gate(plan)};
+                       .gate = epx_resident_gate(plan),
+                       .progress = told_by_kernels(transport, plan->lane, EPX_RECORD_ASKED_POSTED),
+                       .name = plan->lane->name};
     if (plan->lane->begins)
         post.begin = (epx_lane_begin_of_t){.words = plan->lane->words,
                                            .head = epx_plan_head(plan),
@@ -426,8 +452,12 @@ static epx_wait_t wait_request(const epx_transport_t *transport, const epx_plan_
         .mode = wait->mode,
         .timeout_ms = transport->env.shape->timeout_ms,
         .tag = tag_of(wait->move, wait->wave, wait->lane, wait->wave % transport->env.shape->depth)};
-    if (epx_errors_come_late(transport))
+    if (epx_errors_come_late(transport)) {
         request.verdict = epx_route_for_kernels(plan);
+        request.progress = told_by_kernels(transport, plan->lane, EPX_RECORD_ASKED_SEEN);
+        request.name = plan->lane->name;
+        request.last_word = wait->mode == EPX_WAIT_EQUAL;
+    }
     if (plan->lane->words != NULL)
         return resident_request(plan, wait, request);
     if (wait->watch)
@@ -484,6 +514,11 @@ static epx_status_t exchange_blocks(epx_transport_t *transport, epx_plan_base_t 
     exchange->timeout_ms = transport->env.shape->timeout_ms;
     exchange->tag = tag_of(-1, 0, plan->lane->index, 0);
     exchange->patience = &patience;
+    if (plan->lane->progress != NULL && epx_errors_come_late(transport)) {
+        epx_recorder_asked(recorder, EPX_RECORD_ASKED_STEP, epx_recorder_next_step(recorder));
+        exchange->progress = plan->lane->progress;
+        exchange->name = plan->lane->name;
+    }
     if (exchange->send != NULL) {
         epx_recorder_sent(recorder, EPX_ALL_PEERS, plan->head.route);
         result =

@@ -81,6 +81,8 @@ static void run_push(void *payload)
 {
     epx_k_push_t *a = payload;
     a->gate = at(a->gate);
+    a->begun.lane = at(a->begun.lane);
+    a->begun.head = at(a->begun.head);
     a->runs = at(a->runs);
     a->index = at(a->index);
     for (int32_t p = 0; p < a->parts; p++)

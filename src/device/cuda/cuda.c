@@ -246,6 +246,11 @@ static epx_status_t cuda_select(int32_t index)
     return epx_cuda_status(cudaSetDevice(index), "choosing a GPU");
 }
 
+static int32_t cuda_bus(int32_t index, char bus[EPX_DEVICE_BUS_BYTES])
+{
+    return cudaDeviceGetPCIBusId(bus, EPX_DEVICE_BUS_BYTES, index) == cudaSuccess;
+}
+
 const epx_device_ops_t epx_device_cuda = {
     .name = "cuda",
     .host_access = 0,
@@ -257,6 +262,7 @@ const epx_device_ops_t epx_device_cuda = {
     .release_shared = cuda_release_shared,
     .map_shared = cuda_map_shared,
     .unmap_shared = cuda_unmap_shared,
+    .bus = cuda_bus,
     .copy = cuda_copy,
     .fill = cuda_fill,
     .synchronize = cuda_synchronize,

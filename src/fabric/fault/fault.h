@@ -48,6 +48,7 @@ typedef struct epx_fault_call {
     int32_t op; /* epx_fault_op_t */
     int32_t wave;
     uint64_t seq;
+    epx_stream_t stream; /* that the call was given */
 } epx_fault_call_t;
 void epx_fault_call(epx_fault_t *fault, const epx_fault_call_t *call);
 

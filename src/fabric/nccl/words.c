@@ -16,7 +16,9 @@ epx_status_t epx_nccl_post(epx_fabric_t *base, const epx_post_t *post, epx_strea
                               .epoch = post->epoch,
                               .gate = post->gate,
                               .only_failed = post->only_failed,
-                              .begin = post->begin};
+                              .begin = post->begin,
+                              .progress = post->progress,
+                              .name = post->name};
     return kernels_of(fabric)->word_post(&args, stream);
 }
 
@@ -46,7 +48,10 @@ epx_status_t epx_nccl_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_
                               .verdict = wait->verdict,
                               .beside = wait->beside,
                               .timeout_ns = wait->timeout_ms * 1000000,
-                              .tag = wait->tag};
+                              .tag = wait->tag,
+                              .progress = wait->progress,
+                              .name = wait->name,
+                              .seen = wait->last_word};
     for (int32_t i = 0; i < wait->watches; i++) {
         args.watch[i].channel = wait->watch[i].channel;
         args.watch[i].rows = wait->watch[i].rows;
@@ -71,7 +76,9 @@ static epx_status_t exchange_piece(nccl_fabric_t *fabric, const epx_exchange_t *
                                   .stride = (int64_t)stride,
                                   .bytes = (int64_t)bytes,
                                   .timeout_ns = exchange->timeout_ms * 1000000,
-                                  .tag = exchange->tag};
+                                  .tag = exchange->tag,
+                                  .progress = exchange->progress,
+                                  .name = exchange->name};
     return kernels_of(fabric)->word_exchange(&args, stream);
 }
 
