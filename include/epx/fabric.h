@@ -128,7 +128,7 @@ typedef struct epx_wait {
     epx_k_verdict_t verdict;
     epx_word_beside_t beside;
     uint64_t tag;
-    const epx_patience_t *patience;     /* or NULL */
+    const epx_patience_t *patience; /* or NULL */
     epx_progress_words_t *progress; /* as in epx_k_word_wait_t */
     uint32_t name, last_word;       /* last_word: `seen` is said */
 } epx_wait_t;

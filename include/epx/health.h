@@ -81,15 +81,15 @@ typedef struct epx_health_use {
     int32_t megahertz;  /* of its multiprocessors; 0: not known */
 } epx_health_use_t;
 
-#define EPX_HEALTH_USE_INIT                            \
-    {                                                  \
+#define EPX_HEALTH_USE_INIT                             \
+    {                                                   \
         .size = sizeof(epx_health_use_t), .percent = -1 \
     }
 
 /*
- * Asks NVML, which is opened at the first call of a process: `nvml` names it then (NULL: libnvidia-ml.so.1). bus:
- * "0000:1b:00.0". Any thread; takes a millisecond or two, and needs nothing of the GPU's own queue, so it answers
- * beside a kernel that is stuck. EPX_ERR_UNSUPPORTED where nobody can be asked, with the reason.
+ * Asks NVML, which is opened at the first call of a process: `nvml` names it then (NULL: libnvidia-ml.so.1).
+ * bus: "0000:1b:00.0". Any thread; takes a millisecond or two, and needs nothing of the GPU's own queue, so
+ * it answers beside a kernel that is stuck. EPX_ERR_UNSUPPORTED where nobody can be asked, with the reason.
  */
 epx_status_t epx_health_gpu_use(const char *nvml, const char *bus, epx_health_use_t *use_p);
 

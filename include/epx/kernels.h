@@ -131,9 +131,9 @@ typedef struct epx_part {
 #define EPX_PARTS_MAX 6
 
 /*
- * How far the calls of a lane have come on a device, in memory that host and device see: the flight recorder's.
- * Kernels write it in passing, in the order of their stream, one posted store of 16 bytes each, also when a graph
- * is replayed. A pair is a call's epoch (of an exchange: its step), and when and which:
+ * How far the calls of a lane have come on a device, in memory that host and device see: the flight
+ * recorder's. Kernels write it in passing, in the order of their stream, one posted store of 16 bytes each,
+ * also when a graph is replayed. A pair is a call's epoch (of an exchange: its step), and when and which:
  *     time (of the device's clock, near CLOCK_REALTIME: ns / 1024) << EPX_PROGRESS_NAME_BITS | name
  * Each pair is at a multiple of 16.
  */
@@ -158,8 +158,8 @@ static inline uint32_t epx_progress_name(uint32_t kind, int32_t wave)
 /* A call's first kernel says that it has begun, when its own first block does. */
 struct epx_lane_words;
 typedef struct epx_k_begun {
-    uint64_t *word;     /* [2]; NULL: nothing is said */
-    uint64_t add;       /* the epoch; where epochs are resident, beyond the base of the pass */
+    uint64_t *word;                    /* [2]; NULL: nothing is said */
+    uint64_t add;                      /* the epoch; where epochs are resident, beyond the base of the pass */
     const struct epx_lane_words *lane; /* device: where epochs are resident; else NULL */
     const epx_plan_head_t *head;       /* device, with lane */
     uint64_t generation;
@@ -337,6 +337,7 @@ struct epx_k_word_exchange;
 struct epx_k_word_abort;
 struct epx_k_stamp;
 struct epx_k_lane;
+struct epx_k_spin;
 
 /* One constant table per device; every function is stream-ordered, returns EPX_OK or an error of the device.
  */
@@ -367,6 +368,7 @@ typedef struct epx_kernels {
     epx_status_t (*word_abort)(const struct epx_k_word_abort *args, epx_stream_t stream);
     epx_status_t (*stamp)(const struct epx_k_stamp *args, epx_stream_t stream);
     epx_status_t (*lane)(const struct epx_k_lane *args, epx_stream_t stream);
+    epx_status_t (*spin)(const struct epx_k_spin *args, epx_stream_t stream);
 } epx_kernels_t;
 
 #ifdef __cplusplus

@@ -157,8 +157,8 @@ typedef struct epx_k_word_wait {
     epx_word_beside_t beside;
     int64_t timeout_ns;
     uint64_t tag; /* for halt */
-    /* A wait that lasts for milliseconds says whom it waits for (`waiting`), and with seen 1, when it has ended
-     * well, that the call's words are here. NULL: nothing is said. */
+    /* A wait that lasts for milliseconds says whom it waits for (`waiting`), and with seen 1, when it has
+     * ended well, that the call's words are here. NULL: nothing is said. */
     epx_progress_words_t *progress;
     uint32_t name, seen;
 } epx_k_word_wait_t;
@@ -195,6 +195,13 @@ typedef struct epx_k_stamp {
     int32_t shift;
     uint32_t name; /* not 0: time_ns is the second word of a pair of epx_progress_words_t */
 } epx_k_stamp_t;
+
+/* A foreign kernel for tests of hangs: it executes until `ns` have gone by or *stop is not 0. */
+typedef struct epx_k_spin {
+    int64_t ns;
+    const uint64_t *stop; /* memory that host and device see; NULL: none */
+    int32_t units;        /* > 0: so many blocks, each of which takes a multiprocessor alone */
+} epx_k_spin_t;
 
 /* Ends the group: my abort word at all ranks, whatever they wait for. */
 typedef struct epx_k_word_abort {

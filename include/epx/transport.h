@@ -85,9 +85,9 @@ typedef struct epx_lane {
     int32_t begins;          /* 1: a pass has begun, and no call of it has told the device's words yet */
     epx_lane_words_t *words; /* device, where epochs are resident (EPX_FABRIC_CAPTURABLE); else NULL */
     uint64_t acknowledged[EPX_LANE_CREDITS]; /* of this pass, less base: for words->credit */
-    epx_progress_words_t *progress; /* the address for kernels; NULL: nothing is recorded there */
-    uint32_t name;                  /* of the call that is being made, for progress */
-    int32_t unsaid;                 /* 1: no kernel of it says yet that it has begun */
+    epx_progress_words_t *progress;          /* the address for kernels; NULL: nothing is recorded there */
+    uint32_t name;                           /* of the call that is being made, for progress */
+    int32_t unsaid;                          /* 1: no kernel of it says yet that it has begun */
 } epx_lane_t;
 
 /* A plan as a transport sees it. Byte and wait counters are of all passes since the route. */

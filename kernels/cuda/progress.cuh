@@ -22,7 +22,10 @@ __device__ inline uint64_t progress_time(uint32_t name)
 
 __device__ inline void put_pair(uint64_t *pair, uint64_t first, uint64_t second)
 {
-    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" : : "l"(pair), "l"(first), "l"(second) : "memory");
+    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};"
+                 :
+                 : "l"(pair), "l"(first), "l"(second)
+                 : "memory");
 }
 
 /* One thread. */
@@ -31,7 +34,8 @@ __device__ inline void put_progress(uint64_t *pair, uint64_t value, uint32_t nam
     put_pair(pair, value, progress_time(name));
 }
 
-/* All threads of a grid; the first one says it. In a kernel that was launched early: behind_previous() first. */
+/* All threads of a grid; the first one says it. In a kernel that was launched early: behind_previous() first.
+ */
 __device__ inline void say_begun(const epx_k_begun_t &begun)
 {
     if (begun.word == nullptr || blockIdx.x != 0 || threadIdx.x != 0)

@@ -8,6 +8,7 @@
  */
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/checksum.cuh"
+#include "kernels/cuda/progress.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -94,6 +95,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     __shared__ segments<TILE> table;
     behind_previous();
     let_next_begin();
+    say_begun(args.begun);
     int32_t all = runs_of(args);
     for (int32_t tile = 0; tile < all; tile += TILE) {
         const epx_run_t *runs = args.runs + tile;
@@ -201,6 +203,7 @@ __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
         bulk_mover<B> mover(dynamic, shared);
         behind_previous();
         let_next_begin();
+        say_begun(set.one[0].begun);
         for (int32_t x = 0; x < set.count; x++)
             if (has_wide(set.one[x]))
                 move_wide<B, movers>(set.one[x], widest, tables[0], mover);
@@ -224,6 +227,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     __shared__ segments<TILE> table;
     behind_previous();
     let_next_begin();
+    say_begun(set.one[0].begun);
     int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, threads = (int64_t)gridDim.x * THREADS;
     for (int32_t x = 0; x < set.count; x++) {
         const epx_k_push_t &args = set.one[x];
@@ -288,7 +292,8 @@ epx_status_t push_by_rows(const push_set &set, int32_t widest, epx_stream_t stre
     return status;
 }
 
-epx_status_t push_together(const push_set &set, epx_stream_t stream)
+/* The first kernel of them says that the call has begun. */
+epx_status_t push_together(push_set &set, epx_stream_t stream)
 {
     push_kinds k = kinds_of(set);
     epx_status_t status = EPX_OK;
@@ -298,6 +303,8 @@ epx_status_t push_together(const push_set &set, epx_stream_t stream)
     else if (k.wide)
         status = push_by_rows(set, k.widest, stream);
     bool narrow = k.narrow && !by_bulk;
+    if (k.wide)
+        set.one[0].begun.word = nullptr;
     if (status == EPX_OK && (narrow || k.checksums)) {
         int blocks = persistent_blocks(entries_site, push_entries, THREADS, 0, set.one[0].units);
         status =
@@ -314,13 +321,24 @@ extern "C" epx_status_t epx_cuda_push(const epx_k_push_t *args, epx_stream_t str
     using namespace epx;
     epx_status_t status = EPX_OK;
     push_set set;
+    epx_k_begun_t begun = args->begun;
     for (set.count = 0; args != nullptr && status == EPX_OK; args = args->more) {
         if (args->run_count > 0 && args->parts > 0)
             set.one[set.count++] = *args;
+        if (set.count == 1)
+            set.one[0].begun = begun;
         if (set.count == PUSHES_MAX || (args->more == nullptr && set.count > 0)) {
             status = push_together(set, stream);
             set.count = 0;
+            begun.word = nullptr;
         }
     }
-    return status;
+    if (begun.word == nullptr || begun.lane != nullptr) /* there a post says so too */
+        return status;
+    epx_k_stamp_t stamp = {};
+    stamp.word = begun.word;
+    stamp.time_ns = (int64_t *)begun.word + 1;
+    stamp.value.add = begun.add;
+    stamp.name = begun.name;
+    return epx_cuda_stamp(&stamp, stream);
 }

@@ -27,5 +27,6 @@ const epx_kernels_t epx_kernels_cuda = {
     .word_exchange = epx_cuda_word_exchange,
     .word_abort = epx_cuda_word_abort,
     .stamp = epx_cuda_stamp,
+    .spin = epx_cuda_spin,
     .lane = epx_cuda_lane,
 };

@@ -179,8 +179,8 @@ __device__ inline int look_around(const epx_words_t &words, int64_t begin, int64
 }
 
 /* One thread, in a wait that lasts: whom it waits for. */
-__device__ inline void tell_waiting(const epx_words_t &words, const awaited &what, epx_progress_words_t *progress,
-                                    int64_t begin, uint32_t name)
+__device__ inline void tell_waiting(const epx_words_t &words, const awaited &what,
+                                    epx_progress_words_t *progress, int64_t begin, uint32_t name)
 {
     uint64_t seen = 0;
     int32_t peer = find_pending(words, what, &seen);
@@ -189,7 +189,8 @@ __device__ inline void tell_waiting(const epx_words_t &words, const awaited &wha
     uint64_t since = (uint64_t)begin >> EPX_PROGRESS_TIME_SHIFT << EPX_PROGRESS_NAME_BITS | name;
     put_pair(progress->waiting, what.epoch, seen);
     __threadfence_system();
-    put_pair(progress->waiting + 2, ((uint64_t)peer + 1) | (what.at_least ? EPX_PROGRESS_AT_LEAST : 0), since);
+    put_pair(progress->waiting + 2, ((uint64_t)peer + 1) | (what.at_least ? EPX_PROGRESS_AT_LEAST : 0),
+             since);
 }
 
 /* One thread: it has ended, after `turns` turns. */

@@ -27,5 +27,6 @@ const epx_kernels_t epx_kernels_host = {
     .word_exchange = epx_host_word_exchange,
     .word_abort = epx_host_word_abort,
     .stamp = epx_host_stamp,
+    .spin = epx_host_spin,
     .lane = epx_host_lane,
 };

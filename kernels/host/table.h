@@ -37,6 +37,7 @@ epx_status_t epx_host_word_wait(const struct epx_k_word_wait *args, epx_stream_t
 epx_status_t epx_host_word_exchange(const struct epx_k_word_exchange *args, epx_stream_t stream);
 epx_status_t epx_host_word_abort(const struct epx_k_word_abort *args, epx_stream_t stream);
 epx_status_t epx_host_stamp(const struct epx_k_stamp *args, epx_stream_t stream);
+epx_status_t epx_host_spin(const struct epx_k_spin *args, epx_stream_t stream);
 epx_status_t epx_host_lane(const struct epx_k_lane *args, epx_stream_t stream);
 
 #endif

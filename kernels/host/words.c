@@ -135,8 +135,8 @@ static int gives_up(const epx_words_t *words, const awaited_t *what, int32_t pen
 /* A wait says whom it waits for once it has lasted so long, and again as often. */
 #define TELL_NS ((int64_t)2000000)
 
-static void tell_waiting(epx_progress_words_t *progress, int64_t *told_ns, const awaited_t *what, int32_t peer,
-                         uint64_t seen, uint32_t name)
+static void tell_waiting(epx_progress_words_t *progress, int64_t *told_ns, const awaited_t *what,
+                         int32_t peer, uint64_t seen, uint32_t name)
 {
     int64_t now = now_ns();
     if (progress == NULL || now - *told_ns < TELL_NS)

@@ -36,7 +36,8 @@ static void attach(epx_recorder_h recorder, const epx_device_ops_t *device)
         epx_recorder_attach(recorder, &writer);
     else
         epx_log(EPX_LOG_INFO, "record",
-                "device %s cannot write to %s: stamps are the host's alone; EPX_RECORD in a tmpfs (/dev/shm) mends it",
+                "device %s cannot write to %s: stamps are the host's alone; EPX_RECORD in a tmpfs (/dev/shm) "
+                "mends it",
                 device->name, epx_record_folder(recorder));
 }
 

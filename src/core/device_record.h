@@ -1,9 +1,9 @@
 /*
  * The flight recorder's pages that a device writes to. SPDX-License-Identifier: Apache-2.0
  *
- * The pages are mapped once for a recorder, by the first group whose rows are on a device that the host cannot
- * reach, or by the first mark in a stream. Where they cannot be (another file system than tmpfs), recording goes
- * on with the host's stamps alone; a line of the log says so.
+ * The pages are mapped once for a recorder, by the first group whose rows are on a device that the host
+ * cannot reach, or by the first mark in a stream. Where they cannot be (another file system than tmpfs),
+ * recording goes on with the host's stamps alone; a line of the log says so.
  */
 #ifndef EPX_CORE_DEVICE_RECORD_H
 #define EPX_CORE_DEVICE_RECORD_H

@@ -42,7 +42,8 @@ static void open_once(const char *library_name)
     }
     void *found[] = {function(library, "nvmlInit_v2"), function(library, "nvmlDeviceGetHandleByPciBusId_v2"),
                      function(library, "nvmlDeviceGetUtilizationRates"),
-                     function(library, "nvmlDeviceGetPowerUsage"), function(library, "nvmlDeviceGetClockInfo")};
+                     function(library, "nvmlDeviceGetPowerUsage"),
+                     function(library, "nvmlDeviceGetClockInfo")};
     memcpy(&nvml.start, &found[0], sizeof(found[0]));
     memcpy(&nvml.by_bus, &found[1], sizeof(found[1]));
     memcpy(&nvml.use, &found[2], sizeof(found[2]));
@@ -79,8 +80,9 @@ epx_status_t epx_health_gpu_use(const char *library, const char *bus, epx_health
     *use_p = (epx_health_use_t)EPX_HEALTH_USE_INIT;
     pthread_mutex_lock(&nvml.lock);
     open_once(library != NULL ? library : "libnvidia-ml.so.1");
-    epx_status_t status =
-        nvml.why[0] != '\0' ? epx_fail(EPX_ERR_UNSUPPORTED, "GPUs cannot be asked: %s", nvml.why) : ask(bus, use_p);
+    epx_status_t status = nvml.why[0] != '\0'
+                              ? epx_fail(EPX_ERR_UNSUPPORTED, "GPUs cannot be asked: %s", nvml.why)
+                              : ask(bus, use_p);
     pthread_mutex_unlock(&nvml.lock);
     return status;
 }

@@ -66,7 +66,8 @@ static epx_status_t push_rows(const epx_pooled_wave_t *w, const void *rows, cons
                          .runs = epx_pooled_static(w->pooled, map->out_runs),
                          .run_count = shape->ranks,
                          .rank = shape->rank,
-                         .columns = shape->columns};
+                         .columns = shape->columns,
+                         .begun = epx_move_begun(&w->pooled->transport, w->plan)};
     epx_part_t part = {.kind = EPX_PART_COPY,
                        .src = rows,
                        .src_stride = shape->row_bytes,

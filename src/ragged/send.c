@@ -46,9 +46,12 @@ static void by_pair(const epx_ragged_call_t *call, const target_t *to, epx_k_pus
     push->run_count = call->shape->ranks;
 }
 
-static epx_status_t run_push(const epx_ragged_call_t *call, const epx_k_push_t *push)
+static epx_status_t run_push(const epx_ragged_call_t *call, epx_k_push_t *push)
 {
-    return push->parts > 0 ? call->kernels->push(push, call->stream) : EPX_OK;
+    if (push->parts == 0)
+        return EPX_OK;
+    push->begun = epx_move_begun(&call->ragged->base, call->plan);
+    return call->kernels->push(push, call->stream);
 }
 
 /* The row itself with what stands beside it. `rows`: one per token, reached by index / divide. */

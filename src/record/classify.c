@@ -85,8 +85,7 @@ static void describe(const epx_scene_t *s, epx_verdict_t *v)
         v->stuck += s->room[r].place == EPX_PLACE_WAITS;
     const epx_rank_facts_t *culprit = v->rank >= 0 && v->rank < s->job->ranks ? &s->room[v->rank] : NULL;
     if (culprit != NULL && culprit->record != NULL && v->marker[0] == '\0')
-        snprintf(v->marker, sizeof(v->marker), "%.55s",
-                 epx_record_text_of(culprit->record, culprit->mark));
+        snprintf(v->marker, sizeof(v->marker), "%.55s", epx_record_text_of(culprit->record, culprit->mark));
     if (f->record == NULL || op->number == 0)
         return;
     const epx_record_group_row_t *group = epx_record_group_row(f->record, op->group);

@@ -74,7 +74,8 @@ typedef struct epx_rank_facts {
     int64_t last_sign_ns;           /* of the last mark or heartbeat */
     int32_t marked_last;            /* 1: its last call ended before its last mark */
     int32_t step;                   /* of the walk */
-    /* From what its device has written; lane NULL: nothing, the fields above are of the host's record alone. */
+    /* From what its device has written; lane NULL: nothing, the fields above are of the host's record alone.
+     */
     const epx_record_lane_row_t *lane;
     epx_rank_stands_t stands;
     int64_t told_ns; /* of the judge's clock: the last store of that lane */

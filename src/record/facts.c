@@ -118,7 +118,9 @@ static int32_t use_of(const epx_record_head_t *head, int64_t now_ns)
 {
     enum { RECENT_MS = 3000 };
     uint32_t use = __atomic_load_n(&head->device_use, __ATOMIC_ACQUIRE);
-    return use > 0 && now_ns - get_time(&head->device_seen_ns) < (int64_t)RECENT_MS * 1000000 ? (int32_t)use - 1 : -1;
+    return use > 0 && now_ns - get_time(&head->device_seen_ns) < (int64_t)RECENT_MS * 1000000
+               ? (int32_t)use - 1
+               : -1;
 }
 
 /* Times of the record become the judge's. */

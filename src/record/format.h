@@ -27,9 +27,10 @@
  * number, so that a pass that died on some ranks alone shifts nobody's count. Comms and foreign groups have
  * stream 0 and count from 1.
  *
- * The device's pages are stored to by a device through a mapping of the same file, in the order of its streams: at
- * most three posted stores for an operation (begun, posted, seen), however it was launched. They are not tied to
- * a row of the ring, since a graph that is replayed makes none: the epoch tells the operation (epx_record_call).
+ * The device's pages are stored to by a device through a mapping of the same file, in the order of its
+ * streams: at most three posted stores for an operation (begun, posted, seen), however it was launched. They
+ * are not tied to a row of the ring, since a graph that is replayed makes none: the epoch tells the operation
+ * (epx_record_call).
  */
 #ifndef EPX_RECORD_FORMAT_H
 #define EPX_RECORD_FORMAT_H
@@ -126,7 +127,8 @@ typedef struct epx_record_head {
     int64_t watched_ns;
     uint64_t cpu_ns;    /* of `thread`, as the watchdog saw it last */
     uint32_t life_seen; /* epx_rank_life_t of classify.h, likewise; for readers of files alone */
-    uint32_t device_use; /* 1 + percent of the last moments in which its device executed something; 0: not known */
+    uint32_t
+        device_use; /* 1 + percent of the last moments in which its device executed something; 0: not known */
     uint32_t device_milliwatts, device_megahertz; /* 0: not known */
     int64_t device_seen_ns;                       /* when the watchdog asked */
     _Alignas(64) uint32_t phase;
@@ -135,9 +137,9 @@ typedef struct epx_record_head {
     char phase_name[40];
     _Alignas(64) uint32_t maps_device; /* 1: a device writes to its pages */
     uint32_t rest_device;
-    uint64_t device_asked; /* operations of which a device was asked to tell */
-    _Alignas(64) int32_t error;      /* status of the last error that ended a group or plan; 0 */
-    uint32_t errors;                 /* odd while the text is being changed */
+    uint64_t device_asked;      /* operations of which a device was asked to tell */
+    _Alignas(64) int32_t error; /* status of the last error that ended a group or plan; 0 */
+    uint32_t errors;            /* odd while the text is being changed */
     int64_t error_ns;
     uint64_t error_operation;
     int64_t failed_ns; /* when an operation last ended with PEER, TIMEOUT or FABRIC */
@@ -177,11 +179,11 @@ typedef struct epx_record_operation {
     uint32_t stream;
     uint16_t kind, lane;
     int32_t wave;
-    uint32_t state; /* epx_record_state_t */
-    int32_t status; /* when ended */
-    uint32_t slot;  /* of its progress words, while they hold its number */
-    uint32_t text;  /* of a foreign operation's kind */
-    uint32_t mark;  /* the caller's last marker when the call was made */
+    uint32_t state;  /* epx_record_state_t */
+    int32_t status;  /* when ended */
+    uint32_t slot;   /* of its progress words, while they hold its number */
+    uint32_t text;   /* of a foreign operation's kind */
+    uint32_t mark;   /* the caller's last marker when the call was made */
     uint32_t device; /* epx_record_asked_t: what a device will tell of it */
     int64_t mark_ns;
     int64_t enqueued_ns, begun_ns, posted_ns, seen_ns, ended_ns;
@@ -225,7 +227,7 @@ typedef enum epx_record_asked {
     EPX_RECORD_ASKED_BEGUN = 1,
     EPX_RECORD_ASKED_POSTED = 2,
     EPX_RECORD_ASKED_SEEN = 4,
-    EPX_RECORD_ASKED_STEP = 8, /* of a route: its exchange */
+    EPX_RECORD_ASKED_STEP = 8,  /* of a route: its exchange */
     EPX_RECORD_ASKED_GRAPH = 16 /* it was captured: replays make no row */
 } epx_record_asked_t;
 
@@ -241,8 +243,9 @@ typedef struct epx_record_lane_row {
     uint64_t use; /* 0: empty; else as of the group's row */
     uint64_t group_key;
     uint32_t group, lane;
-    uint32_t resident; /* 1: passes and routes are counted on the device; 0: epochs are the host's */
-    uint32_t drifted;  /* 1: the host may count otherwise than the device: a plan died late, or a graph is replayed */
+    uint32_t resident;   /* 1: passes and routes are counted on the device; 0: epochs are the host's */
+    uint32_t drifted;    /* 1: the host may count otherwise than the device: a plan died late, or a graph is
+                            replayed */
     uint64_t asked_call; /* sequence of the last operation of which the device was asked to tell */
     uint64_t asked_step; /* what step_sent will be when all of them have been made */
     uint64_t rest[2];

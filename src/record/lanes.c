@@ -2,15 +2,15 @@
 #include "record/facts.h"
 
 /*
- * The host makes calls and goes on; streams make them later, or a graph makes them without any host. Stores of
- * a lane come in the order of its stream, and all ranks make the same calls on it, so the last epoch that was
- * stored is a place in one order:
+ * The host makes calls and goes on; streams make them later, or a graph makes them without any host. Stores
+ * of a lane come in the order of its stream, and all ranks make the same calls on it, so the last epoch that
+ * was stored is a place in one order:
  *
  * - L1  A wait that lasts says for whom (`waiting`): fabrics whose kernels wait.
  *
  * - L2  Where hosts meet and streams wait for events, nothing on the device says for whom. But a call's first
- *   kernel waits for nobody: a stream that has begun what another's has not may wait for that one, and the one
- *   that is furthest behind waits for none of the others.
+ *   kernel waits for nobody: a stream that has begun what another's has not may wait for that one, and the
+ * one that is furthest behind waits for none of the others.
  *
  * - L3  What the host has called and its device not begun is known where both count alike (`drifted` 0).
  */
@@ -32,7 +32,8 @@ static const epx_record_lane_row_t *rows_of(const void *record)
 
 static int has_lanes(const void *record)
 {
-    return record != NULL && __atomic_load_n(&((const epx_record_head_t *)record)->maps_device, __ATOMIC_ACQUIRE);
+    return record != NULL &&
+           __atomic_load_n(&((const epx_record_head_t *)record)->maps_device, __ATOMIC_ACQUIRE);
 }
 
 const epx_record_lane_row_t *epx_lanes_find(const void *record, const epx_record_lane_row_t *like)
@@ -69,8 +70,9 @@ static uint64_t steps_of(const epx_record_lane_row_t *row)
 static int64_t last_said(const void *record, const epx_record_lane_row_t *row)
 {
     const epx_progress_words_t *w = &row->words;
-    uint64_t last = higher(higher(get64(&w->begun[1]), get64(&w->posted[1])),
-                           higher(get64(&w->seen[1]), higher(get64(&w->step_sent[1]), get64(&w->step_seen[1]))));
+    uint64_t last =
+        higher(higher(get64(&w->begun[1]), get64(&w->posted[1])),
+               higher(get64(&w->seen[1]), higher(get64(&w->step_sent[1]), get64(&w->step_seen[1]))));
     return last != 0 ? epx_lanes_time(record, last) : 0;
 }
 
@@ -147,7 +149,8 @@ static void stands_waiting(epx_rank_facts_t *f, const epx_record_lane_row_t *row
     f->progress.wait_begun_ns = epx_lanes_time(f->record, waiting[3]);
 }
 
-static void stands_before(epx_rank_facts_t *f, const epx_record_lane_row_t *row, const epx_record_operation_t *op)
+static void stands_before(epx_rank_facts_t *f, const epx_record_lane_row_t *row,
+                          const epx_record_operation_t *op)
 {
     f->place = EPX_PLACE_ENQUEUED;
     f->stands = EPX_STANDS_BEFORE;
@@ -176,7 +179,8 @@ void epx_lanes_place(epx_rank_facts_t *f)
         /* A host that waits itself is in a call that its stream does not hold up. */
         if (!waits && (f->place == EPX_PLACE_WAITS || !is_pending(row) || !find_pending(f->record, row, &op)))
             continue;
-        int64_t since = waits ? epx_lanes_time(f->record, waiting[3]) : later(op.enqueued_ns, last_said(f->record, row));
+        int64_t since =
+            waits ? epx_lanes_time(f->record, waiting[3]) : later(op.enqueued_ns, last_said(f->record, row));
         if (since >= oldest)
             continue;
         oldest = since;
@@ -197,8 +201,8 @@ static int is_behind(const epx_record_lane_row_t *a, const epx_record_lane_row_t
 }
 
 /* The member of the lane's group that is furthest behind this rank; -1: none. */
-static int32_t find_behind(const epx_job_evidence_t *job, const epx_rank_facts_t *room, const epx_rank_facts_t *f,
-                           int32_t *place_p)
+static int32_t find_behind(const epx_job_evidence_t *job, const epx_rank_facts_t *room,
+                           const epx_rank_facts_t *f, int32_t *place_p)
 {
     const epx_record_group_row_t *group = epx_record_group_row(f->record, f->lane->group);
     const epx_record_lane_row_t *lowest = f->lane;

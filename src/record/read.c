@@ -30,8 +30,8 @@ int epx_record_is_one(const void *record, size_t bytes, const char **why_p)
         *why_p = "another version of epx wrote it";
     else if (head->file_bytes > bytes || head->ranks < 1 || head->rank < 0 || head->rank >= head->ranks ||
              head->groups_max > 4096 || head->ops_max == 0 || (head->ops_max & (head->ops_max - 1)) != 0 ||
-             head->lanes_max > 4096 || head->events_max == 0 || (head->events_max & (head->events_max - 1)) != 0 ||
-             head->slots_max > 64 ||
+             head->lanes_max > 4096 || head->events_max == 0 ||
+             (head->events_max & (head->events_max - 1)) != 0 || head->slots_max > 64 ||
              head->progress_bytes <
                  sizeof(epx_record_progress_t) + (uint64_t)head->peers_max * sizeof(epx_record_peer_t))
         *why_p = "it is cut short or damaged";

@@ -30,7 +30,8 @@ typedef struct epx_recorder_set_up {
     epx_on_hang_t on_hang;
     const char *failover, *on_hang_cmd; /* NULL: none; copied */
     int32_t watched;                    /* 1: this process's watchdog looks at it */
-    /* Called at the first mark in a stream where no device writes yet: may call epx_recorder_attach. NULL: none. */
+    /* Called at the first mark in a stream where no device writes yet: may call epx_recorder_attach. NULL:
+     * none. */
     void (*find_device)(epx_recorder_h recorder);
     /* What the device of that number does; 0: not known. On the watchdog's thread. NULL: nobody can say. */
     int (*use)(int32_t device, epx_recorder_use_t *use_p);
@@ -53,11 +54,12 @@ int32_t epx_recorder_rank(epx_recorder_h recorder);
 
 /* ---- a device that writes ---- */
 
-/* The pages of the file that a device may write to, for mapping; NULL: none (memory of this process alone). */
+/* The pages of the file that a device may write to, for mapping; NULL: none (memory of this process alone).
+ */
 void *epx_recorder_device_pages(epx_recorder_h recorder, size_t *bytes_p);
 
-/* They are mapped. mark: stores the text's id and the device's time at `words` (device address, [2]) in the order
- * of a stream. release: unmaps the pages when the recorder closes. */
+/* They are mapped. mark: stores the text's id and the device's time at `words` (device address, [2]) in the
+ * order of a stream. release: unmaps the pages when the recorder closes. */
 typedef struct epx_recorder_device {
     void *mapped;   /* device address of the pages */
     int32_t number; /* which device */
@@ -70,7 +72,8 @@ int epx_recorder_is_attached(epx_recorder_h recorder);
 
 /* A lane of a group that runs there: the device address of its words, NULL where there is none. Ends with the
  * group. */
-epx_progress_words_t *epx_recorder_lane(epx_recorder_h recorder, int32_t group_id, int32_t lane, int32_t resident);
+epx_progress_words_t *epx_recorder_lane(epx_recorder_h recorder, int32_t group_id, int32_t lane,
+                                        int32_t resident);
 /* The device will tell of the current operation: EPX_RECORD_ASKED_*. step: what step_sent will be, or 0. */
 void epx_recorder_asked(epx_recorder_h recorder, uint32_t what, uint64_t step);
 /* The next step of the current operation's lane that will be sent. */

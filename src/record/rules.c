@@ -263,7 +263,9 @@ static int strays(const epx_scene_t *s, epx_verdict_t *v)
 static void name_marker(const epx_scene_t *s, epx_verdict_t *v, const char *how)
 {
     const epx_rank_facts_t *f = root_of(s);
-    uint32_t mark = f->place == EPX_PLACE_ENQUEUED && !f->marked_last && f->stands == EPX_STANDS_NOT ? f->op.mark : f->mark;
+    uint32_t mark = f->place == EPX_PLACE_ENQUEUED && !f->marked_last && f->stands == EPX_STANDS_NOT
+                        ? f->op.mark
+                        : f->mark;
     int64_t since = f->last_sign_ns != 0 ? s->job->now_ns - f->last_sign_ns : 0;
     v->rank = s->root;
     snprintf(v->marker, sizeof(v->marker), "%.55s", epx_record_text_of(f->record, mark));

@@ -291,7 +291,8 @@ epx_k_begun_t epx_move_begun(epx_transport_t *transport, const epx_plan_base_t *
 }
 
 /* Where kernels post and wait, they say so. */
-static epx_progress_words_t *told_by_kernels(epx_transport_t *transport, const epx_lane_t *lane, uint32_t asked)
+static epx_progress_words_t *told_by_kernels(const epx_transport_t *transport, const epx_lane_t *lane,
+                                             uint32_t asked)
 {
     if (lane->progress == NULL || !epx_errors_come_late(transport))
         return NULL;

@@ -7,6 +7,7 @@
  *   field GPU ID SCOPE CODE VALUE   answer about a field; a field that is not there answers 3, not supported
  *   fabric GPU CODE STATE
  *   xid GPU NUMBER            an event, given out once each, in order
+ *   use GPU PERCENT           and power GPU MILLIWATTS, clock GPU MEGAHERTZ; on bus 0000:GPU:00.0
  * Structures are laid out here once more, so that a slip in the reader's own shows.
  */
 #include <stdio.h>
@@ -40,6 +41,13 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle);
 int nvmlDeviceGetNvLinkState(void *handle, unsigned int link, int *active);
 int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields);
 int nvmlDeviceGetGpuFabricInfo(void *handle, struct fabric *fabric);
+struct use {
+    unsigned int gpu, memory;
+};
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **handle);
+int nvmlDeviceGetUtilizationRates(void *handle, struct use *use);
+int nvmlDeviceGetPowerUsage(void *handle, unsigned int *milliwatts);
+int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned int *megahertz);
 int nvmlEventSetCreate(void **set);
 int nvmlDeviceRegisterEvents(void *handle, unsigned long long kinds, void *set);
 int nvmlEventSetWait_v2(void *set, struct event *event, unsigned int timeout_ms);
@@ -123,6 +131,43 @@ int nvmlDeviceGetGpuFabricInfo(void *handle, struct fabric *fabric)
     find(words, 0, &code, &state);
     fabric->state = (unsigned char)state;
     return (int)code;
+}
+
+/* A bare number about a GPU. */
+static int tell(void *handle, const char *what, unsigned int *value)
+{
+    char words[64];
+    unsigned long long told = 0, none;
+    snprintf(words, sizeof words, "%s %d", what, number_of(handle));
+    if (find(words, 0, &told, &none) < 1)
+        return UNSUPPORTED;
+    *value = (unsigned int)told;
+    return OK;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **handle)
+{
+    unsigned int index = 0;
+    if (sscanf(bus, "0000:%x:00.0", &index) != 1 || index >= 16)
+        return 6; /* not found */
+    *handle = &gpus[index];
+    return OK;
+}
+
+int nvmlDeviceGetUtilizationRates(void *handle, struct use *use)
+{
+    use->memory = 0;
+    return tell(handle, "use", &use->gpu);
+}
+
+int nvmlDeviceGetPowerUsage(void *handle, unsigned int *milliwatts)
+{
+    return tell(handle, "power", milliwatts);
+}
+
+int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned int *megahertz)
+{
+    return kind == 1 ? tell(handle, "clock", megahertz) : 2;
 }
 
 int nvmlEventSetCreate(void **set)

@@ -640,6 +640,13 @@ static void run_stamp(void *payload)
     must(epx_host_stamp(a, NULL));
 }
 
+static void run_spin(void *payload) { must(epx_host_spin(payload, NULL)); }
+
+static epx_status_t spin(const struct epx_k_spin *args, epx_stream_t stream)
+{
+    return guarded_enqueue(stream, run_spin, args, sizeof(*args));
+}
+
 static epx_status_t stamp(const struct epx_k_stamp *args, epx_stream_t stream)
 {
     return guarded_enqueue(stream, run_stamp, args, sizeof(*args));
@@ -671,5 +678,6 @@ const epx_kernels_t guarded_kernels = {
     .word_exchange = word_exchange,
     .word_abort = word_abort,
     .stamp = stamp,
+    .spin = spin,
     .lane = lane,
 };

@@ -53,7 +53,7 @@ way_t act_desync(actor_t *actor)
     if (!actor_route(actor, 0))
         return WAY_LEAVE;
     actor_acts(actor);
-    actor_check(actor, epx_combine_backward(actor->plan[0], 0, actor->x, actor->y, &batch, NULL));
+    actor_check(actor, epx_combine_backward(actor->plan[0], 0, actor->x, actor->y, &batch, actor->stream));
     return WAY_LEAVE;
 }
 
@@ -72,10 +72,11 @@ way_t act_two_graphs(actor_t *actor)
         return WAY_STEP;
     epx_batch_t batch[2] = {EPX_BATCH_INIT, EPX_BATCH_INIT};
     epx_plan_h plan = actor->plan[0];
-    if (!actor_route(actor, 0) || !actor_check(actor, epx_dispatch(plan, 0, actor->x, &batch[0], NULL)) ||
-        !actor_check(actor, epx_dispatch(plan, 1, actor->x, &batch[1], NULL)) ||
-        !actor_check(actor, epx_combine(plan, 0, actor->y, actor->out, NULL)) ||
-        !actor_check(actor, epx_combine(plan, 1, actor->y, actor->out, NULL)))
+    if (!actor_route(actor, 0) ||
+        !actor_check(actor, epx_dispatch(plan, 0, actor->x, &batch[0], actor->stream)) ||
+        !actor_check(actor, epx_dispatch(plan, 1, actor->x, &batch[1], actor->stream)) ||
+        !actor_check(actor, epx_combine(plan, 0, actor->y, actor->out, actor->stream)) ||
+        !actor_check(actor, epx_combine(plan, 1, actor->y, actor->out, actor->stream)))
         return WAY_LEAVE;
     for (int32_t wave = 2; wave < waves; wave++)
         if (!actor_wave(actor, 0, wave))
@@ -136,26 +137,49 @@ way_t act_mixed_order(actor_t *actor)
     return WAY_DONE;
 }
 
+/* How a route and what follows it end, wherever the error comes out: the calls, or behind the stream. */
+static epx_status_t try_route(actor_t *actor)
+{
+    epx_batch_t batch = EPX_BATCH_INIT;
+    int failed = actor->failed;
+    epx_status_t status = actor_route(actor, 0) ? EPX_OK : actor->status;
+    actor->failed = failed;
+    if (status == EPX_OK)
+        status = epx_dispatch(actor->plan[0], 0, actor->x, &batch, actor->stream);
+    if (status == EPX_OK && !actor->device->host_access) {
+        actor_synchronize(actor);
+        /* The device has told by now: the pass goes no further. */
+        status = epx_combine(actor->plan[0], 0, actor->y, actor->out, actor->stream);
+        for (int32_t wave = 1; status == EPX_OK && wave < epx_plan_waves(actor->plan[0]); wave++) {
+            epx_batch_t next = EPX_BATCH_INIT;
+            status = epx_dispatch(actor->plan[0], wave, actor->x, &next, actor->stream);
+            if (status == EPX_OK)
+                status = epx_combine(actor->plan[0], wave, actor->y, actor->out, actor->stream);
+        }
+        actor_synchronize(actor);
+        if (status == EPX_OK) {
+            failed = actor->failed;
+            status = actor_route(actor, 0) ? EPX_OK : actor->status;
+            actor->failed = failed;
+        }
+    }
+    return status;
+}
+
 /* An id that no expert has: ROUTING there, PEER elsewhere, and the next step is fine. */
 way_t act_failed_route(actor_t *actor)
 {
-    epx_batch_t batch = EPX_BATCH_INIT;
-    epx_routing_t routing = EPX_ROUTING_INIT;
-    int32_t bad[2] = {0, 1000000};
-    float weights[2] = {0.5f, 0.5f};
     if (!actor->play->faulty || actor->step != REPRO_FAULT_STEP)
         return WAY_STEP;
-    routing.tokens = 1;
-    routing.weights = weights;
-    routing.ids = bad;
-    if (!actor_is_culprit(actor))
-        bad[1] = 1;
-    epx_status_t status = epx_plan_route(actor->plan[0], &routing, NULL);
+    int32_t good = actor->tokens;
+    memset(actor->ids, 0, 2 * sizeof(*actor->ids));
     if (actor_is_culprit(actor))
-        return status == EPX_ERR_ROUTING ? WAY_STEP : (actor->failed = 1, WAY_LEAVE);
-    if (status == EPX_OK)
-        status = epx_dispatch(actor->plan[0], 0, actor->x, &batch, NULL);
-    return status == EPX_ERR_PEER ? WAY_STEP : (actor->failed = 1, WAY_LEAVE);
+        actor->ids[1] = 1000000;
+    actor->tokens = 1;
+    epx_status_t status = try_route(actor), wanted = actor_is_culprit(actor) ? EPX_ERR_ROUTING : EPX_ERR_PEER;
+    actor->tokens = good;
+    actor->failed = status != wanted;
+    return actor->failed ? WAY_LEAVE : WAY_STEP;
 }
 
 /* ---- links: what src/health would tell the recorder ------------------------------------------------------------- */

@@ -51,7 +51,9 @@ static int parse(request_t *r, int argc, char **argv)
         epx_option_int('n', "ranks", "ranks of the job, all domains together", &r->ranks, 0, REPRO_RANKS_MAX),
         epx_option_int('d', "domains", "expert-parallel domains", &r->domains, 0, 64),
         epx_option_text('t', "transport", "NAME", "pooled_wave, ragged or ring", &s->transport),
-        epx_option_text(0, "fabric", "NAME", "how bytes move", &s->fabric),
+        epx_option_text(0, "fabric", "NAME", "local (ranks are threads), ucx or nccl (processes)",
+                        &s->fabric),
+        epx_option_text(0, "device", "NAME", "host or cuda", &s->device),
         epx_option_text(0, "kernel", "LIB.so",
                         "a computation between dispatch and combine: " REPRO_KERNEL_SYMBOL, &s->kernel_path),
         epx_option_real(0, "minutes", "how long to go on; the machines are free when it is over", &s->minutes,
@@ -75,6 +77,7 @@ typedef struct line {
     play_t play;
     outcome_t clean, faulty;
     int32_t lines, ok;
+    const char *cannot;
     char reason[800]; /* why not */
 } line_t;
 
@@ -123,9 +126,10 @@ static int run_one(line_t *line, const request_t *request)
     const scenario_t *s = line->scenario;
     int32_t nothing;
     int code = EPX_EXIT_OK;
-    if (s->cannot != NULL) {
+    line->cannot = scenario_cannot(s, &request->settings);
+    if (line->cannot != NULL) {
         play_set_up(&line->play, s, &request->settings, 1);
-        snprintf(line->reason, sizeof(line->reason), "%s", s->cannot);
+        snprintf(line->reason, sizeof(line->reason), "%s", line->cannot);
         return EPX_EXIT_OK;
     }
     if (!s->is_clean) {
@@ -146,7 +150,7 @@ static int run_one(line_t *line, const request_t *request)
 
 static const char *verdict_of(const line_t *line)
 {
-    if (line->scenario->cannot != NULL)
+    if (line->cannot != NULL)
         return "not played";
     if (line->faulty.verdict[0] != '\0')
         return line->faulty.verdict;
@@ -175,7 +179,7 @@ static void print_json_line(epx_json_t *json, const line_t *line)
     else
         epx_json_null(json, "detect_ms");
     epx_json_int(json, "report_lines", line->lines);
-    if (line->scenario->cannot != NULL)
+    if (line->cannot != NULL)
         epx_json_null(json, "ok");
     else
         epx_json_bool(json, "ok", line->ok);
@@ -193,9 +197,9 @@ static void print_line(const line_t *line)
     if (o->culprit >= 0)
         snprintf(who, sizeof(who), " rank %d%s%s", o->culprit, o->op[0] != '\0' ? ", " : "", o->op);
     printf("%-8s %-18s %s%s%s",
-           line->scenario->cannot != NULL ? "skipped"
-           : line->ok                     ? "ok"
-                                          : "WRONG",
+           line->cannot != NULL ? "skipped"
+           : line->ok           ? "ok"
+                                : "WRONG",
            line->scenario->name, verdict_of(line), who, detect);
     if (line->lines > 0)
         printf(", %d lines", line->lines);
@@ -268,8 +272,8 @@ static int run_scenarios(const request_t *request)
         line_t line = {.scenario = &scenarios[i], .clean = nothing, .faulty = nothing};
         code = run_one(&line, request);
         right += line.ok;
-        skipped += line.scenario->cannot != NULL;
-        wrong += !line.ok && line.scenario->cannot == NULL;
+        skipped += line.cannot != NULL;
+        wrong += !line.ok && line.cannot == NULL;
         quiet_steps += line.clean.steps;
         if (request->json)
             print_json_line(&json, &line);
@@ -334,7 +338,7 @@ static int load_kernel(settings_t *settings)
 /* What of the environment steers a play. */
 static void hear_setting(void *context, const epx_setting_t *setting)
 {
-    static char transport[64];
+    static char transport[64], device[32];
     settings_t *s = context;
     if (setting->source != EPX_SOURCE_ENVIRONMENT)
         return;
@@ -342,6 +346,10 @@ static void hear_setting(void *context, const epx_setting_t *setting)
         s->hang_ms = strtoll(setting->value, NULL, 10);
     if (strcmp(setting->variable, "EPX_TIMEOUT_MS") == 0)
         s->timeout_ms = strtoll(setting->value, NULL, 10);
+    if (strcmp(setting->variable, "EPX_DEVICE") == 0 && strcmp(setting->value, "auto") != 0) {
+        snprintf(device, sizeof(device), "%s", setting->value);
+        s->device = device;
+    }
     if (strcmp(setting->variable, "EPX_TRANSPORT") == 0 && s->transport == NULL) {
         snprintf(transport, sizeof(transport), "%s", setting->value);
         s->transport = transport;
@@ -369,8 +377,12 @@ static int settle(request_t *r)
     if (strcmp(s->transport, "pooled_wave") != 0 && strcmp(s->transport, "ragged") != 0 &&
         strcmp(s->transport, "ring") != 0)
         return epx_tool_fail(EPX_EXIT_USAGE, "--transport %s: use pooled_wave, ragged or ring", s->transport);
-    if (strcmp(s->fabric, "local") != 0 && strcmp(s->fabric, "ucx") != 0)
-        return epx_tool_fail(EPX_EXIT_USAGE, "--fabric %s: use local (threads) or ucx (processes)",
+    if (s->device == NULL)
+        s->device = "host";
+    if (strcmp(s->device, "host") != 0 && strcmp(s->device, "cuda") != 0)
+        return epx_tool_fail(EPX_EXIT_USAGE, "--device %s: use host or cuda", s->device);
+    if (strcmp(s->fabric, "local") != 0 && strcmp(s->fabric, "ucx") != 0 && strcmp(s->fabric, "nccl") != 0)
+        return epx_tool_fail(EPX_EXIT_USAGE, "--fabric %s: use local (threads), ucx or nccl (processes)",
                              s->fabric);
     if (s->ranks % s->domains != 0 || s->ranks / s->domains < 2)
         return epx_tool_fail(EPX_EXIT_USAGE,

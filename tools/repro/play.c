@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "device/registry.h"
 #include "fabric/fault/fault.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
@@ -56,13 +57,48 @@ epx_group_config_t play_config(const play_t *play, const char *name)
     config.backward = EPX_BACKWARD_KEPT;
     config.transport = play->settings->transport;
     config.fabric = play->settings->fabric;
-    config.device = "host";
+    config.device = play->settings->device;
     if (strcmp(play->settings->transport, "ring") != 0)
         config.waves = REPRO_WAVES;
     return config;
 }
 
 /* ---- one rank --------------------------------------------------------------------------------------------------- */
+
+const epx_device_ops_t *play_device(const settings_t *settings, char *reason, size_t bytes)
+{
+    for (int32_t i = 0; i < epx_device_count(); i++) {
+        const epx_device_ops_t *ops = epx_device_at(i)->ops;
+        if (strcmp(epx_device_at(i)->name, settings->device) == 0)
+            return ops != NULL && ops->probe(reason, bytes) > 0 ? ops : NULL;
+    }
+    snprintf(reason, bytes, "no such device");
+    return NULL;
+}
+
+int play_on_device(const settings_t *settings) { return strcmp(settings->device, "host") != 0; }
+
+int actor_synchronize(actor_t *actor)
+{
+    return actor->device->host_access || actor_check(actor, actor->device->synchronize(actor->stream));
+}
+
+/* Threads share a GPU; processes have one each, where there are as many. */
+static int open_device(actor_t *actor)
+{
+    char reason[200];
+    actor->device = play_device(actor->play->settings, reason, sizeof(reason));
+    if (actor->device == NULL) {
+        snprintf(actor->error, sizeof(actor->error), "device %s: %s", actor->play->settings->device, reason);
+        actor->failed = 1;
+        return 0;
+    }
+    if (actor->device->host_access)
+        return 1;
+    int32_t each = strcmp(actor->play->settings->fabric, "nccl") == 0, gpus = actor->device->count();
+    return actor_check(actor, actor->device->select(each && gpus > 0 ? actor->rank % gpus : 0)) &&
+           actor_check(actor, actor->device->stream_create(&actor->stream));
+}
 
 static int open_comms(actor_t *actor)
 {
@@ -81,11 +117,42 @@ static int open_comms(actor_t *actor)
     return 1;
 }
 
+/* A rank's memory: the host's ids and weights, and everything that calls take on the device. */
+static int allocate(actor_t *actor)
+{
+    const epx_device_ops_t *device = actor->device;
+    size_t ids = TOKENS * TOP_K, row_floats = (size_t)TOKENS * WIDTH, bytes = row_floats * sizeof(float),
+           rows = (size_t)actor->info.batch_rows_max;
+    float *x = epx_tool_alloc(row_floats, sizeof(float));
+    actor->ids = epx_tool_alloc(ids, sizeof(int32_t));
+    actor->weights = epx_tool_alloc(ids, sizeof(float));
+    actor->ids_there = device->allocate(ids * sizeof(int32_t), 256);
+    actor->weights_there = device->allocate(ids * sizeof(float), 256);
+    actor->x = device->allocate(bytes, 256);
+    actor->out = device->allocate(bytes, 256);
+    actor->y = device->allocate((rows * WIDTH + 1) * sizeof(float), 256);
+    if (actor->ids_there == NULL || actor->weights_there == NULL || actor->x == NULL || actor->out == NULL ||
+        actor->y == NULL) {
+        snprintf(actor->error, sizeof(actor->error), "no memory on device %s", device->name);
+        actor->failed = 1;
+        return 0;
+    }
+    actor->tokens = TOKENS;
+    for (size_t i = 0; i < row_floats; i++)
+        x[i] = (float)(actor->rank * 1000 + (int)i % 997);
+    int good =
+        actor_check(actor, device->copy(actor->x, x, bytes, actor->stream)) &&
+        actor_check(actor, device->fill(actor->y, 0, (rows * WIDTH + 1) * sizeof(float), actor->stream)) &&
+        actor_synchronize(actor);
+    free(x);
+    return good;
+}
+
 int actor_open(actor_t *actor)
 {
     const play_t *play = actor->play;
     char name[2][32];
-    if (!open_comms(actor))
+    if (!open_device(actor) || !open_comms(actor))
         return 0;
     for (int32_t i = 0; i <= play->scenario->two_groups; i++) {
         snprintf(name[i], sizeof(name[i]), i == 0 ? "rack%d" : "rack%d, second", actor->domain);
@@ -97,16 +164,7 @@ int actor_open(actor_t *actor)
     actor->info = (epx_group_info_t)EPX_GROUP_INFO_INIT;
     if (!actor_check(actor, epx_group_info(actor->group[0], &actor->info)))
         return 0;
-    size_t rows = (size_t)actor->info.batch_rows_max;
-    actor->ids = epx_tool_alloc(TOKENS * TOP_K, sizeof(int32_t));
-    actor->weights = epx_tool_alloc(TOKENS * TOP_K, sizeof(float));
-    actor->x = epx_tool_alloc(TOKENS * WIDTH, sizeof(float));
-    actor->out = epx_tool_alloc(TOKENS * WIDTH, sizeof(float));
-    actor->y = epx_tool_alloc(rows * WIDTH + 1, sizeof(float));
-    actor->tokens = TOKENS;
-    for (size_t i = 0; i < (size_t)TOKENS * WIDTH; i++)
-        actor->x[i] = (float)(actor->rank * 1000 + (int)i % 997);
-    return 1;
+    return allocate(actor);
 }
 
 /* Routing of this step, by seed, step and rank alone. */
@@ -129,9 +187,15 @@ int actor_route(actor_t *actor, int32_t which)
 {
     epx_routing_t routing = EPX_ROUTING_INIT;
     routing.tokens = actor->tokens;
-    routing.ids = actor->ids;
-    routing.weights = actor->weights;
-    return actor_check(actor, epx_plan_route(actor->plan[which], &routing, NULL));
+    routing.ids = actor->ids_there;
+    routing.weights = actor->weights_there;
+    const epx_device_ops_t *device = actor->device;
+    size_t count = TOKENS * TOP_K;
+    return actor_check(actor,
+                       device->copy(actor->ids_there, actor->ids, count * sizeof(int32_t), actor->stream)) &&
+           actor_check(actor, device->copy(actor->weights_there, actor->weights, count * sizeof(float),
+                                           actor->stream)) &&
+           actor_check(actor, epx_plan_route(actor->plan[which], &routing, actor->stream));
 }
 
 /* The experts' computation: the caller's, or rows as they are. */
@@ -139,10 +203,14 @@ static int compute(actor_t *actor, const epx_batch_t *batch)
 {
     const play_t *play = actor->play;
     size_t row_bytes = WIDTH * sizeof(float);
-    epx_mark(actor->recorder, actor->mark_gemm, NULL);
+    epx_mark(actor->recorder, actor->mark_gemm, actor->stream);
+    if (!actor->device->host_access && play->settings->kernel == NULL)
+        return actor_check(actor, actor->device->copy(actor->y, batch->rows,
+                                                      (size_t)actor->info.batch_rows_max * row_bytes,
+                                                      actor->stream));
     if (play->settings->kernel != NULL)
         return play->settings->kernel(batch->rows, actor->y, batch->expert_start, batch->expert_count,
-                                      batch->local_experts, (int64_t)row_bytes, NULL) == 0;
+                                      batch->local_experts, (int64_t)row_bytes, actor->stream) == 0;
     for (int32_t e = 0; e < batch->local_experts; e++)
         memcpy((char *)actor->y + (size_t)batch->expert_start[e] * row_bytes,
                (const char *)batch->rows + (size_t)batch->expert_start[e] * row_bytes,
@@ -154,7 +222,7 @@ int actor_wave(actor_t *actor, int32_t which, int32_t wave)
 {
     epx_batch_t batch = EPX_BATCH_INIT;
     epx_plan_h plan = actor->plan[which];
-    if (!actor_check(actor, epx_dispatch(plan, wave, actor->x, &batch, NULL)))
+    if (!actor_check(actor, epx_dispatch(plan, wave, actor->x, &batch, actor->stream)))
         return 0;
     if (batch.rows == NULL && batch.expert_count == NULL) {
         /* The call was left out: a program that has gone on to something else. */
@@ -167,7 +235,7 @@ int actor_wave(actor_t *actor, int32_t which, int32_t wave)
         actor->failed = 1;
         return 0;
     }
-    return actor_check(actor, epx_combine(plan, wave, actor->y, actor->out, NULL));
+    return actor_check(actor, epx_combine(plan, wave, actor->y, actor->out, actor->stream));
 }
 
 /* What racks have in common: a sum over the ranks of equal place. */
@@ -182,14 +250,14 @@ static int reduce_across(actor_t *actor)
 int actor_step(actor_t *actor)
 {
     choose_experts(actor);
-    epx_mark(actor->recorder, actor->mark_attention, NULL);
+    epx_mark(actor->recorder, actor->mark_attention, actor->stream);
     if (!actor_route(actor, 0))
         return 0;
     int32_t waves = epx_plan_waves(actor->plan[0]);
     for (int32_t wave = 0; wave < waves; wave++)
         if (!actor_wave(actor, 0, wave))
             return 0;
-    return reduce_across(actor);
+    return actor_synchronize(actor) && reduce_across(actor);
 }
 
 int actor_steps(actor_t *actor)

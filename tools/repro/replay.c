@@ -98,10 +98,10 @@ static way_t act_replay(actor_t *actor)
         return WAY_LEAVE;
     for (int32_t wave = 0; wave < epx_plan_waves(actor->plan[0]); wave++) {
         epx_batch_t batch = EPX_BATCH_INIT;
-        if (!actor_check(actor,
-                         epx_combine_backward(actor->plan[0], wave, actor->x, actor->y, &batch, NULL)) ||
-            !actor_check(actor,
-                         epx_dispatch_backward(actor->plan[0], wave, actor->y, actor->out, NULL, NULL)))
+        if (!actor_check(actor, epx_combine_backward(actor->plan[0], wave, actor->x, actor->y, &batch,
+                                                     actor->stream)) ||
+            !actor_check(actor, epx_dispatch_backward(actor->plan[0], wave, actor->y, actor->out, NULL,
+                                                      actor->stream)))
             return WAY_LEAVE;
     }
     return WAY_DONE;

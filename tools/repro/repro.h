@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include <epx/comm.h>
+#include <epx/device.h>
 #include <epx/record.h>
 
 enum { REPRO_RANKS_MAX = 256, REPRO_FAULT_STEP = 12, REPRO_STEPS = 24, REPRO_WAVES = 2 };
@@ -27,7 +28,7 @@ typedef int (*repro_kernel_fn)(const void *rows, void *y, const int64_t *first, 
 typedef struct settings {
     int32_t ranks, domains;
     int32_t domains_given, ranks_given;
-    const char *transport, *fabric;
+    const char *transport, *fabric, *device;
     const char *kernel_path;
     repro_kernel_fn kernel;
     int64_t hang_ms, timeout_ms;
@@ -78,6 +79,8 @@ typedef struct scenario {
     int32_t nobody;     /* 1: no culprit is expected */
     int64_t steps;      /* 0: as many as usual */
     int32_t is_clean;   /* 1: there is no fault, it is played once */
+    int32_t host_rows;  /* 1: rows are touched on their way: device host alone */
+    int32_t needs_gpu;  /* 1: a device's own grid is what it is about */
     const char *cannot; /* why this build or machine cannot play it; NULL: it can */
 } scenario_t;
 
@@ -102,8 +105,10 @@ struct actor {
     epx_plan_h plan[2];
     epx_group_info_t info;
     int32_t mark_attention, mark_gemm;
-    int32_t *ids;
-    float *weights, *x, *y, *out;
+    const epx_device_ops_t *device; /* where rows live */
+    epx_stream_t stream;
+    int32_t *ids, *ids_there; /* the host's, and the device's */
+    float *weights, *weights_there, *x, *y, *out;
     int32_t tokens;
     int64_t step;
     int32_t failed, idle;
@@ -132,6 +137,13 @@ void actor_close(actor_t *actor);
 int actor_check(actor_t *actor, epx_status_t status);
 /* The act has done its fault now. */
 void actor_acts(actor_t *actor);
+/* Waits for the actor's stream. */
+int actor_synchronize(actor_t *actor);
+/* Why these settings cannot play a scenario; NULL: they can. */
+const char *scenario_cannot(const scenario_t *scenario, const settings_t *settings);
+int play_on_device(const settings_t *settings);
+/* The device of that name, NULL: this build lacks it, or it cannot be used here (*reason_p says why). */
+const epx_device_ops_t *play_device(const settings_t *settings, char *reason, size_t bytes);
 /* Sleeps, or until the play ends. */
 void actor_sleep(const actor_t *actor, int64_t ms);
 int actor_is_culprit(const actor_t *actor);

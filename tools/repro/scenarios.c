@@ -96,6 +96,7 @@ const scenario_t scenarios[] = {
      .op = "dispatch",
      .spec = "rank={rank} group={group} op=dispatch seq={seq} peer={peer} at=signal.pre do=reorder:200",
      .check = "full",
+     .host_rows = 1,
      .names_peer = 1},
     {.name = "unwritten-output",
      .fault = "rows of a receive buffer are never written",
@@ -104,6 +105,7 @@ const scenario_t scenarios[] = {
      .op = "dispatch",
      .spec = "rank={rank} group={group} op=dispatch seq={seq} peer={peer} at=put.pre do=drop",
      .check = "canary",
+     .host_rows = 1,
      .names_peer = 1},
     {.name = "stale-epoch",
      .fault = "a slot's word is set to an old epoch after many operations",
@@ -155,7 +157,10 @@ const scenario_t scenarios[] = {
     {.name = "not-resident",
      .fault = "the grid does not fit beside a hog",
      .expected = "NOT_RESIDENT",
-     .cannot = "blocks of a grid are a GPU's: needs device cuda"},
+     .needs_gpu = 1,
+     .cannot =
+         "no kernel of this version needs all blocks of its grid at once: a hog delays it, and nothing waits "
+         "for a block that has not come"},
     {.name = "too-many-ranks",
      .fault = "more ranks than a compiled bound",
      .expected = "REFUSED",
@@ -199,6 +204,17 @@ const scenario_t scenarios[] = {
 };
 
 const int32_t scenarios_count = sizeof(scenarios) / sizeof(scenarios[0]);
+
+const char *scenario_cannot(const scenario_t *scenario, const settings_t *settings)
+{
+    if (scenario->cannot != NULL)
+        return scenario->cannot;
+    if (scenario->host_rows && play_on_device(settings))
+        return "rows are touched on their way, which needs device host";
+    if (scenario->needs_gpu && !play_on_device(settings))
+        return "blocks of a grid are a GPU's: needs device cuda";
+    return NULL;
+}
 
 const scenario_t *scenario_named(const char *name)
 {

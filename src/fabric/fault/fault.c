@@ -55,21 +55,25 @@ void epx_fault_free(epx_fault_t **fault_p)
     if (*fault_p == NULL)
         return;
     epx_fault_set_segment(*fault_p, NULL);
+    epx_fault_end_kernels(*fault_p);
+    if ((*fault_p)->beside != NULL)
+        (*fault_p)->device->stream_destroy((*fault_p)->beside);
+    if ((*fault_p)->stop != NULL)
+        (*fault_p)->device->release_shared((*fault_p)->stop, sizeof(uint64_t));
     free(*fault_p);
     *fault_p = NULL;
 }
 
-epx_status_t epx_fault_check(const epx_fault_t *fault, uint32_t caps, const epx_device_ops_t *device)
+epx_status_t epx_fault_check(epx_fault_t *fault, uint32_t caps, const epx_device_ops_t *device)
 {
     for (int32_t i = 0; i < fault->spec.rules; i++) {
         const epx_fault_rule_t *rule = &fault->spec.rule[i];
         int put = rule->at == EPX_FAULT_PUT_PRE || rule->at == EPX_FAULT_PUT_POST ||
                   rule->what == EPX_FAULT_REORDER;
-        if (rule->what == EPX_FAULT_HOG)
-            return epx_fail(
-                EPX_ERR_UNSUPPORTED,
-                "EPX_FAULT: do=hog occupies multiprocessors, which device %s of this version cannot",
-                device->name);
+        if (rule->what == EPX_FAULT_HOG && device->host_access)
+            return epx_fail(EPX_ERR_UNSUPPORTED,
+                            "EPX_FAULT: do=hog occupies multiprocessors, and device %s has none",
+                            device->name);
         if (put && (!device->host_access || (caps & EPX_FABRIC_LOADSTORE) == 0))
             return epx_fail(
                 EPX_ERR_UNSUPPORTED,
@@ -77,6 +81,7 @@ epx_status_t epx_fault_check(const epx_fault_t *fault, uint32_t caps, const epx_
                 "stores and device host (device %s)",
                 epx_fault_do_name(rule->what), epx_fault_point_name(rule->at), device->name);
     }
+    fault->device = device;
     return EPX_OK;
 }
 
@@ -178,11 +183,42 @@ static void stop_rank(const epx_fault_t *fault)
         sleep_for(fault, -1);
 }
 
+/* A kernel ahead of the call in its stream (units 0), or beside it: the rank's host goes on. */
+static int launch_spin(epx_fault_t *fault, int64_t ns, int32_t units)
+{
+    const epx_device_ops_t *device = fault->device;
+    if (device == NULL || device->host_access)
+        return 0;
+    if (fault->stop == NULL)
+        fault->stop = device->allocate_shared(sizeof(*fault->stop));
+    epx_stream_t stream = fault->call.stream;
+    if (fault->stop != NULL)
+        *fault->stop = 0;
+    if (units > 0 && fault->beside == NULL && device->stream_create(&fault->beside) != EPX_OK)
+        return 0;
+    epx_k_spin_t spin = {.ns = ns, .stop = fault->stop, .units = units};
+    if (device->kernels->spin(&spin, units > 0 ? fault->beside : stream) != EPX_OK)
+        epx_log(EPX_LOG_ERROR, "fault", "%s: no kernel could be launched: %s", fault->name, epx_last_error());
+    return 1;
+}
+
+void epx_fault_end_kernels(epx_fault_t *fault)
+{
+    if (fault->stop != NULL)
+        __atomic_store_n(fault->stop, 1, __ATOMIC_RELEASE);
+}
+
+#define FOREVER_NS ((int64_t)3600 * 1000000000)
+
 static void act(epx_fault_t *fault, const epx_fault_rule_t *rule, epx_fault_hits_t *hits)
 {
     switch (rule->what) {
+    case EPX_FAULT_HOG: launch_spin(fault, FOREVER_NS, (int32_t)rule->argument); break;
     case EPX_FAULT_DELAY: sleep_for(fault, rule->argument * 1000000); break;
-    case EPX_FAULT_SPIN: spin_for(fault, rule->argument * 1000000); break;
+    case EPX_FAULT_SPIN:
+        if (!launch_spin(fault, rule->argument * 1000000, 0))
+            spin_for(fault, rule->argument * 1000000);
+        break;
     case EPX_FAULT_STOP: stop_rank(fault); break;
     case EPX_FAULT_KILL: raise(SIGKILL); break;
     case EPX_FAULT_EXIT: _exit(1);

@@ -29,8 +29,9 @@ typedef struct epx_fault epx_fault_t;
 epx_status_t epx_fault_new(const char *text, const char *name, int32_t rank, epx_fault_t **fault_p);
 void epx_fault_free(epx_fault_t **fault_p);
 
-/* Whether the rules can be followed on this fabric and device; UNSUPPORTED with the text set where not. */
-epx_status_t epx_fault_check(const epx_fault_t *fault, uint32_t caps, const epx_device_ops_t *device);
+/* Whether the rules can be followed on this fabric and device (which is kept); UNSUPPORTED with the text set
+ * where not. */
+epx_status_t epx_fault_check(epx_fault_t *fault, uint32_t caps, const epx_device_ops_t *device);
 
 /* Wraps an open fabric, which then belongs to the wrapper. On an error *fabric_p is as it was. */
 epx_status_t epx_fault_wrap(epx_fault_t *fault, const epx_fabric_config_t *config, int64_t row_bytes,

@@ -24,6 +24,9 @@ struct epx_fault {
     char name[64];
     int32_t rank;
     epx_fault_call_t call;
+    const epx_device_ops_t *device; /* where the group's kernels run */
+    epx_stream_t beside;            /* where hogs run */
+    uint64_t *stop;                 /* ends kernels that stand for foreign ones; NULL: none was launched */
     int64_t acted[EPX_FAULT_RULES];
     _Atomic uint64_t trace;
     /* the fabric that is wrapped now, NULL between two */
@@ -38,6 +41,9 @@ struct epx_fault {
     fault_late_t *late;
     epx_fault_t *next; /* of those that kernels are looked up in */
 };
+
+/* Kernels that stand for foreign ones end. */
+void epx_fault_end_kernels(epx_fault_t *fault);
 
 /* ---- puts.c ---- */
 

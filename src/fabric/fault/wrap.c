@@ -54,6 +54,7 @@ static void fault_close(epx_fabric_t **fabric_p)
     if (fabric == NULL)
         return;
     *fabric_p = NULL;
+    epx_fault_end_kernels(fabric->fault);
     /* After a recovery the fault belongs to the next fabric already. */
     if (fabric->fault->inner == fabric->inner) {
         epx_fault_set_segment(fabric->fault, NULL);
@@ -223,6 +224,7 @@ static epx_status_t fault_exchange(epx_fabric_t *base, const epx_exchange_t *exc
 static void fault_abort(epx_fabric_t *base, int32_t culprit)
 {
     epx_fabric_t *inner = ((fault_fabric_t *)base)->inner;
+    epx_fault_end_kernels(((fault_fabric_t *)base)->fault);
     inner->ops->abort(inner, culprit);
 }
 
