@@ -16,7 +16,7 @@
 #include "support/world_inside.h"
 
 #define FAILURES_SHOWN 12
-#define PROCESSES_MAX 16
+#define PROCESSES_MAX 18
 #define STACK_BYTES ((size_t)1 << 20)
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

@@ -26,7 +26,8 @@
  * it.
  *
  *   U5  Memory that far peers may still put to stays until each of them has closed or died. close() therefore
- *       hands the fabric to the engine's thread and waits only for its own puts, and not long.
+ *       hands the fabric to the engine's thread and waits only for its own puts, and not long. Nothing of a
+ *       fabric comes from its caller's allocator, which may be gone by then.
  *
  * Exchange: as in fabric `local` (local/local.h: I1 to I3), but blocks are pushed: box (e & 1, p) of rank r
  * is written by p.
@@ -72,18 +73,12 @@ typedef struct ucx_note {
     uint64_t after; /* a word: so many messages with bytes are before it */
 } ucx_note_t;
 
-/* Something on its way to a far peer. */
+/* Something on its way to a far peer, or a word that has overtaken what it announces. */
 typedef struct ucx_cell {
     struct ucx_cell *next;
     ucx_fabric_t *fabric;
     ucx_note_t note;
 } ucx_cell_t;
-
-/* A word that has overtaken what it announces. */
-typedef struct ucx_early {
-    struct ucx_early *next;
-    ucx_note_t note;
-} ucx_early_t;
 
 /* One memory of all ranks: a control block or a segment. */
 typedef struct ucx_memory {
@@ -105,7 +100,7 @@ typedef struct ucx_peer {
     int has_failed; /* the endpoint takes no more; under the engine's lock */
     /* Messages with bytes, where puts are not of the network: under the engine's lock. */
     uint64_t its_fabric, sent, got;
-    ucx_early_t *early;
+    ucx_cell_t *early;
 } ucx_peer_t;
 
 typedef struct ucx_channel {
@@ -116,9 +111,7 @@ typedef struct ucx_channel {
 struct ucx_fabric {
     epx_fabric_t base;
     epx_fabric_config_t config;
-    epx_allocator_t allocator;
     char name[64];
-    int64_t block_bytes;
     ucx_layout_t layout;
     int32_t spins, far_count;
     ucx_memory_t control;
@@ -199,8 +192,6 @@ void epx_ucx_drain(ucx_fabric_t *fabric, int64_t timeout_ms);
 /* The worker's handler of messages. */
 ucs_status_t epx_ucx_receive(void *nothing, const void *header, size_t header_bytes, void *data, size_t bytes,
                              const ucp_am_recv_param_t *param);
-/* Forgets early words. */
-void epx_ucx_forget(ucx_peer_t *peer);
 
 /* ---- words.c ---- */
 

@@ -1,5 +1,4 @@
 /* Fabric `ucx`: bytes and words to peers. SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -113,24 +112,15 @@ static void set_here(const ucx_note_t *note)
 
 static void set_early(ucx_peer_t *peer)
 {
-    for (ucx_early_t **at = &peer->early; *at != NULL;) {
-        ucx_early_t *early = *at;
+    for (ucx_cell_t **at = &peer->early; *at != NULL;) {
+        ucx_cell_t *early = *at;
         if (early->note.after > peer->got) {
             at = &early->next;
             continue;
         }
         set_here(&early->note);
         *at = early->next;
-        free(early);
-    }
-}
-
-void epx_ucx_forget(ucx_peer_t *peer)
-{
-    while (peer->early != NULL) {
-        ucx_early_t *next = peer->early->next;
-        free(peer->early);
-        peer->early = next;
+        give_cell(early);
     }
 }
 
@@ -153,9 +143,11 @@ ucs_status_t epx_ucx_receive(void *nothing, const void *header, size_t header_by
     } else if (note.after <= peer->got) {
         set_here(&note);
     } else {
-        ucx_early_t *early = malloc(sizeof(*early));
-        if (early != NULL) { /* else the wait runs out */
-            *early = (ucx_early_t){.next = peer->early, .note = note};
+        ucx_cell_t *early = fabric->free_cell;
+        if (early != NULL) { /* else the wait runs out: there are more cells than words */
+            fabric->free_cell = early->next;
+            early->note = note;
+            early->next = peer->early;
             peer->early = early;
         }
     }

@@ -72,10 +72,12 @@ static block_layout_t block_layout(const epx_fabric_config_t *config, int32_t ra
     return l;
 }
 
+/* Its block may be needed for longer than the caller's allocator (U5), so it is libc's, like UCX's own. */
 static int64_t ucx_memory(const epx_fabric_config_t *config, int32_t ranks, int64_t *device_bytes_p)
 {
+    (void)config, (void)ranks;
     *device_bytes_p = 0;
-    return block_layout(config, ranks).bytes;
+    return 0;
 }
 
 static int ucx_probe(const epx_device_ops_t *device, char *reason, size_t reason_bytes)
@@ -125,8 +127,7 @@ static epx_status_t make_block(const epx_fabric_config_t *config, ucx_fabric_t *
 {
     int32_t ranks = config->bootstrap.size, rank = config->bootstrap.rank;
     block_layout_t l = block_layout(config, ranks);
-    const epx_allocator_t *allocator = config->allocator;
-    uint8_t *block = allocator->allocate(allocator->context, (size_t)l.bytes, 128, 0);
+    uint8_t *block = aligned_alloc(128, (size_t)l.bytes);
     if (block == NULL)
         return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no %" PRId64 " bytes for the fabric",
                         config->name, rank, l.bytes);
@@ -135,8 +136,7 @@ static epx_status_t make_block(const epx_fabric_config_t *config, ucx_fabric_t *
     fabric->base =
         (epx_fabric_t){.ops = &epx_fabric_ucx, .rank = rank, .ranks = ranks, .caps = epx_fabric_ucx.caps};
     fabric->config = *config;
-    fabric->allocator = *allocator;
-    fabric->block_bytes = l.bytes;
+    fabric->config.allocator = NULL;
     fabric->layout = control_layout(config, ranks);
     snprintf(fabric->name, sizeof(fabric->name), "%s", config->name);
     fabric->config.name = fabric->name;
@@ -145,7 +145,7 @@ static epx_status_t make_block(const epx_fabric_config_t *config, ucx_fabric_t *
     epx_status_t status = epx_ucx_map(fabric, &fabric->control, (size_t)fabric->layout.bytes);
     epx_ucx_unlock();
     if (status != EPX_OK) {
-        allocator->release(allocator->context, block, (size_t)l.bytes, 0);
+        free(block);
         return status;
     }
     memset(fabric->control.base, 0, (size_t)fabric->layout.bytes);
@@ -426,10 +426,8 @@ void epx_ucx_free(ucx_fabric_t *fabric)
         if (fabric->peer[p].pidfd >= 0)
             close(fabric->peer[p].pidfd);
         drop_endpoint(&fabric->peer[p]);
-        epx_ucx_forget(&fabric->peer[p]);
     }
-    epx_allocator_t allocator = fabric->allocator;
-    allocator.release(allocator.context, fabric, (size_t)fabric->block_bytes, 0);
+    free(fabric);
 }
 
 static void ucx_close(epx_fabric_t **fabric_p)

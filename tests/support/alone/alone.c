@@ -1,11 +1,14 @@
 /*
  * The runner for tests that are compiled without Criterion. SPDX-License-Identifier: Apache-2.0
  *
- *   RUNNER [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--gpus LIST] [--slowest N] [--list]
+ *   RUNNER [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--gpus LIST] [--slowest N]
+ *          [--part I/N] [--list]
  *
  * Patterns are those of the shell, over "suite/test". Every job is a process that takes the next test when it
  * is through with one; a test that ends its process is counted, and another process goes on behind it. Of the
  * GPUs in the list every job sees one, in turn. --slowest says which tests took longest.
+ * --part: the I-th of N of every test's parameters, beginning with another one in each test, so that the
+ * parts together are all, and each has something of everything.
  */
 #include <criterion/criterion.h>
 
@@ -47,6 +50,7 @@ static int pattern_count;
 static char *gpus[GPUS_MAX]; /* what CUDA_VISIBLE_DEVICES says in a job */
 static int gpu_count, slowest;
 static atomic_size_t *turn; /* the next item to run, shared by all processes */
+static unsigned part, parts = 1;
 
 /* The test that runs, in its process. */
 static struct {
@@ -123,6 +127,17 @@ static int by_name(const void *a, const void *b)
     return order != 0 ? order : (x->number > y->number) - (x->number < y->number);
 }
 
+static void keep_part(void)
+{
+    size_t kept = 0, ordinal = 0;
+    for (size_t i = 0; i < item_count; i++) {
+        ordinal += i > 0 && items[i].test != items[i - 1].test;
+        if ((items[i].number + ordinal) % parts == part)
+            items[kept++] = items[i];
+    }
+    item_count = kept;
+}
+
 static void find_items(void)
 {
     for (const alone_test_t *test = tests; test != NULL; test = test->next) {
@@ -137,6 +152,7 @@ static void find_items(void)
             add_item(test, (char *)params.params + i * params.size, i);
     }
     qsort(items, item_count, sizeof(*items), by_name);
+    keep_part();
 }
 
 /* ---- running ------------------------------------------------------------------------------------------------ */
@@ -355,7 +371,7 @@ static int usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--gpus LIST] [--slowest N] "
-            "[--list]\n",
+            "[--part I/N] [--list]\n",
             program);
     return 2;
 }
@@ -386,10 +402,13 @@ int main(int argc, char **argv)
             read_gpus(argv[++i]);
         else if (strcmp(argv[i], "--slowest") == 0 && has_value)
             slowest = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--part") == 0 && has_value &&
+                 sscanf(argv[++i], "%u/%u", &part, &parts) == 2)
+            part--;
         else
             return usage(argv[0]);
     }
-    if (jobs < 1 || jobs > JOBS_MAX || timeout_s < 1)
+    if (jobs < 1 || jobs > JOBS_MAX || timeout_s < 1 || part >= parts)
         return usage(argv[0]);
     find_items();
     taken = calloc(item_count + 1, sizeof(*taken));
