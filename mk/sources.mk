@@ -1,7 +1,7 @@
 # Which files make what. Nothing here names a single file, except main.c, the entry of each program.
 
 # What is found depends on mk/features.txt. Goals that only start other makes skip the search.
-WRAPPERS := help clean reconfigure demo check bench model asan ubsan tsan lint format check-gpu check-aarch64 check-rdma sanitize-gpu check-python uninstall
+WRAPPERS := help clean reconfigure demo check bench model asan ubsan tsan lint format check-gpu check-aarch64 check-rdma check-processes sanitize-gpu check-python uninstall
 ifneq ($(filter-out $(WRAPPERS),$(or $(MAKECMDGOALS),all)),)
 include $(BUILD)/config.mk
 endif

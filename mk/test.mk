@@ -31,7 +31,7 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(wildcard include/epx/*.h) $(FLA
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) -std=c11 $(WARNINGS) $(CFLAGS) -fPIC -shared -Iinclude -o $@ $<
 
-.PHONY: check-aarch64 check-rdma check run-tests bench demo asan ubsan tsan check-gpu sanitize-gpu check-python
+.PHONY: check-aarch64 check-rdma check-processes check run-tests bench demo asan ubsan tsan check-gpu sanitize-gpu check-python
 check: ## build and run all tests (installs what they need, on Debian)
 	$(Q)tools/setup.sh check
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) run-tests
@@ -44,6 +44,11 @@ check-aarch64: ## cross-compile for 64-bit ARM and run tests with several ranks 
 		all $(ARM_SUITES:%=$(BUILD)/aarch64/tests/alone-%) \
 		$(PLUGIN_SRCS:tests/plugins/%.c=$(BUILD)/aarch64/tests/plugins/%.so)
 	$(Q)TEST_BUILD='$(abspath $(BUILD))/aarch64' mk/check-aarch64.sh '$(ARM_RUN)'
+
+check-processes: ## the conformance suite with a process per rank, all of it over shared memory and over TCP
+	$(Q)tools/setup.sh check
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all $(BUILD)/tests/processes-conformance $(PLUGINS)
+	$(Q)TEST_BUILD='$(abspath $(BUILD))' TEST_CC='$(CC)' SANITIZE= PROCESSES=all tests/conformance/test_processes.sh
 
 check-rdma: ## real RDMA ports and traffic: soft-RoCE in a virtual machine (fetches Debian's kernel once)
 	$(Q)tools/setup.sh rdma

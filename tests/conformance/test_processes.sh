@@ -1,8 +1,6 @@
 #!/bin/bash
 # The suite with a process for each rank, over fabric ucx: one half over shared memory, the other over TCP, where rows
-# travel as pieces; what waits, fails and recovers over both. Both halves over both ways, in about twice the time:
-#
-#   PROCESSES=all make check SUITES=conformance TEST_ARGS='--filter none'
+# travel as pieces; what waits, fails and recovers over both. `make check-processes` runs both halves both ways.
 set -u
 if [ -n "$SANITIZE" ]; then
     echo "the sanitizers look at ranks that are threads"
@@ -22,8 +20,8 @@ run() {
     timeout -k 5 "$limit" "$TEST_BUILD/tests/processes-conformance" --jobs 2 --timeout 150 "$@" || exit
 }
 echo "-- shared memory, part $first"
-run 540 --part "$first"
+run 900 --part "$first"
 echo "-- TCP, part $second"
 export UCX_TLS=tcp
-run 540 --part "$second"
+run 900 --part "$second"
 [ "$second" = 1/1 ] || run 200 --part 1/2 --filter 'comm/*' --filter 'failures/*' --filter 'scale/case13*'
