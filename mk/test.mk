@@ -136,6 +136,8 @@ $(GPU_TESTS): $(call objects,$(GPU_SRCS)) $(STATIC) $(FLAGS_KEY)
 # GPU_RUN: what the tests of the kernels are run by.
 GPU_RUN ?=
 GPU_JOBS ?=
+gpu-tests: $(GPU_TESTS) $(ALONE_RUNNERS)
+.PHONY: gpu-tests
 check-gpu: ## run the tests that need a GPU: its kernels against the host's, and the library on it
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(GPU_TESTS) $(ALONE_RUNNERS)
 	$(Q)TEST_BUILD='$(abspath $(BUILD))' TEST_ARGS='$(TEST_ARGS)' GPU_RUN='$(GPU_RUN)' GPU_JOBS='$(GPU_JOBS)' \

@@ -93,7 +93,7 @@ void between_neighbours(std::vector<gpu> &gpus)
             int next = (g + 1) % n;
             must(cudaMemcpyPeerAsync(gpus[next].to, next, gpus[g].from, g, BYTES, gpus[g].stream), "a copy");
         }));
-    for (int blocks : {8, 24, 132}) {
+    for (int blocks : {4, 8, 16, 24, 32, 64, 132}) {
         char name[64];
         std::snprintf(name, sizeof(name), "peer stores, %d blocks of %d", blocks, THREADS);
         say(name, (double)BYTES, slowest_ms(gpus, [&](int g) {

@@ -1,19 +1,22 @@
 /*
  * The constants of the cost model on a GPU, by its own clock: every rate while all ranks are busy, as threads
- * that share the GPU. What cannot be measured so says it in its source. SPDX-License-Identifier: Apache-2.0
+ * that share the GPU, or over fabric nccl with a GPU each. What cannot be measured so says it in its source.
+ * SPDX-License-Identifier: Apache-2.0
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/perf/calibrate.h"
+#include "bench/perf/case.h"
 #include "bench/perf/product.h"
 #include "bench/perf/side.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
 #include "tools/common/terminal.h"
 
-enum { RUNS = 7, CALLS = 200, MANY = 4, SIDE = 8192 };
+/* UNITS: multiprocessors that are enough for a link, for rows beside a product. */
+enum { RUNS = 7, CALLS = 200, MANY = 4, SIDE = 8192, UNITS = 24 };
 /* Beyond the caches of any GPU, where it has the memory for it. */
 #define BLOCK_BYTES ((int64_t)512 << 20)
 #define SMALL_BLOCK_BYTES ((int64_t)4 << 20)
@@ -25,6 +28,8 @@ typedef struct bench {
     double value[EPX_CONSTANTS];
     double many_call_s;
     char no_product[160];
+    int32_t apart;        /* a GPU for each rank */
+    epx_perf_case_t link; /* what is needed of a case to measure the link */
 } bench_t;
 
 typedef struct player {
@@ -32,6 +37,7 @@ typedef struct player {
     bench_t *bench;
     epx_perf_side_t side;
     int64_t block_bytes;
+    int32_t units; /* multiprocessors that rows may use; 0: all */
     epx_perf_twin_t to, from, index, start, count;
     epx_group_h group;
     epx_plan_h plan;
@@ -59,7 +65,8 @@ static epx_status_t copy_whole(player_t *player)
 static epx_status_t copy_rows(player_t *player)
 {
     int64_t bytes = player->bench->row_bytes;
-    epx_k_gather_t args = {.rows = {player->start.device, player->count.device, 1},
+    epx_k_gather_t args = {.units = player->units,
+                           .rows = {player->start.device, player->count.device, 1},
                            .index = player->index.device,
                            .src = player->from.device,
                            .dst = player->to.device,
@@ -139,6 +146,7 @@ static double barrier_time(player_t *player)
  * shorter that vanishes. Rank 0 alone. */
 static double overlap_of(player_t *player, double product_s, double rows_s)
 {
+    /* The caller has set player->units: rows that may fill the GPU leave a product nothing to run beside. */
     const epx_perf_side_t *side = &player->side;
     epx_stream_t other = NULL;
     epx_event_t done = NULL;
@@ -182,9 +190,13 @@ static void open_side(player_t *player)
     epx_group_config_t config = epx_perf_group_config(&settings, "ragged", 1);
     config.waves = 1;
     config.backward = EPX_BACKWARD_NONE;
-    check(player, epx_group_open(player->self->comm, &config, &player->group), "group open");
+    epx_perf_side_choose(player->self, player->self->rank, config.fabric, config.device);
+    if (!failed(player))
+        check(player, epx_group_open(player->self->comm, &config, &player->group), "group open");
     if (!failed(player))
         check(player, epx_group_info(player->group, &info), "group info");
+    if (!failed(player) && player->self->rank == 0)
+        bench->apart = player->self->ranks > 1 && strcmp(info.fabric, "nccl") == 0;
     if (!failed(player))
         epx_perf_side_open(player->self, &player->side, info.device);
     if (!failed(player) && player->side.device == NULL)
@@ -257,7 +269,7 @@ static void keep(player_t *player, epx_constant_t constant, double value)
 }
 
 /* Products, and what can be hidden under them; rank 0 works, the others wait. */
-static void measure_products(player_t *player, double rows_s)
+static void measure_products(player_t *player)
 {
     bench_t *bench = player->bench;
     epx_device_properties_t properties = {0};
@@ -271,6 +283,8 @@ static void measure_products(player_t *player, double rows_s)
     }
     there = mean(player, there);
     double product_s = there > 0 ? seconds_of(player, multiply, 0) : 0;
+    player->units = UNITS;
+    double rows_s = seconds_of(player, copy_rows, 0);
     if (player->self->rank != 0 || failed(player))
         return;
     double gemm =
@@ -286,6 +300,29 @@ static void measure_products(player_t *player, double rows_s)
     keep(player, EPX_OVERLAP, there > 0 ? overlap_of(player, product_s, rows_s) : 0.87);
 }
 
+/* Of ranks with a GPU each, all at once: seconds of a block by the copy engine, and of as many rows by
+ * stores. */
+static void measure_link(player_t *player, double *whole_p, double *rows_p)
+{
+    epx_perf_case_t *link = &player->bench->link;
+    epx_perf_part_t mine = {.remote_bytes = {0}};
+    epx_perf_player_t other = {.self = player->self,
+                               .shared = link,
+                               .mine = &mine,
+                               .side = player->side,
+                               .info = EPX_GROUP_INFO_INIT};
+    mine.remote_bytes[EPX_PERF_DISPATCH] = player->block_bytes;
+    if (!failed(player))
+        check(player, epx_group_info(player->group, &other.info), "group info");
+    if (!failed(player))
+        epx_perf_measure_link(&other);
+    if (failed(player) || player->self->rank != 0) /* rank 0 keeps them */
+        return;
+    double scale = (double)player->block_bytes / (double)link->link.bytes;
+    *whole_p = link->link.engine_s * scale;
+    *rows_p = link->link.stores_s * scale;
+}
+
 static int play(epx_rank_t *self)
 {
     player_t player = {.self = self, .bench = self->context};
@@ -295,16 +332,17 @@ static int play(epx_rank_t *self)
         open_memory(&player);
     if (!failed(&player)) {
         double bytes = (double)player.block_bytes, whole = seconds_of(&player, copy_whole, 1),
-               rows = seconds_of(&player, copy_rows, 1), alone = seconds_of(&player, copy_whole, 0),
-               rows_alone = seconds_of(&player, copy_rows, 0);
+               rows = seconds_of(&player, copy_rows, 1), alone = seconds_of(&player, copy_whole, 0);
         rows *= bytes / (double)(player.block_bytes / bench->row_bytes * bench->row_bytes);
         keep(&player, EPX_MEMORY_BYTES, 2 * bytes / alone);
+        if (bench->apart)
+            measure_link(&player, &whole, &rows);
         keep(&player, EPX_LINK_BYTES, bytes / (whole < rows ? whole : rows));
         keep(&player, EPX_LINK_SHARE, whole < rows ? whole / rows : 1);
         keep(&player, EPX_BARRIER_S, barrier_time(&player));
         route_nothing(&player);
         keep(&player, EPX_OPERATION_S, seconds_of(&player, empty_calls, 1) / (2 * CALLS));
-        measure_products(&player, rows_alone);
+        measure_products(&player);
     }
     close_player(&player);
     return self->code;
@@ -336,6 +374,8 @@ static void split_calls(bench_t *bench)
     double few = bench->value[EPX_OPERATION_S], more = bench->many_call_s - few;
     double peer = more > 0 ? more / (double)((MANY - 1) * bench->ranks) : 0;
     double rest = few - peer * (double)(bench->ranks - 1);
+    if (bench->apart) /* there are no more GPUs for more ranks */
+        peer = 1e-8, rest = few;
     bench->value[EPX_PEER_S] = peer;
     bench->value[EPX_OPERATION_S] = rest > 0 ? rest : 0;
 }
@@ -350,21 +390,22 @@ static void describe(const bench_t *bench, epx_machine_t *machine)
         [EPX_ATTENTION_FLOPS] = "assumed: 0.6 of gemm_flops; epx has no attention of its own to time here",
         [EPX_MEMORY_BYTES] = "measured: the device's own copy of 512 MiB, read and written bytes",
         [EPX_LINK_BYTES] =
-            "measured: copies of 512 MiB by all ranks at once within the one GPU that they share: no "
-            "link is crossed; give the link's own with --set for several GPUs",
+            bench->apart ? "measured: 512 MiB to the next GPU by the copy engine, all GPUs at once"
+                         : "measured: copies of 512 MiB by all ranks at once within the one GPU that they "
+                           "share: no link is crossed; --fabric nccl measures that of several GPUs",
         [EPX_OPERATION_S] = "measured: half of a dispatch and a combine of no token, ragged, by the "
                             "device's clock, less what ranks add",
         [EPX_BARRIER_S] = "measured: a barrier of the library",
         [EPX_OVERLAP] = measured ? "measured: share of the shorter that vanishes when scattered rows are "
-                                   "copied beside such a product"
+                                   "copied by 24 multiprocessors beside such a product"
                                  : "assumed, since cuBLAS was not found",
     };
     snprintf(machine->name, sizeof machine->name, "%s", bench->name);
     snprintf(
         machine->summary, sizeof machine->summary,
-        "%lld ranks as threads that share one %s; measured by epx-perf --calibrate --device cuda with all "
-        "ranks busy",
-        (long long)bench->ranks, bench->name);
+        "%lld ranks as threads %s %s; measured by epx-perf --calibrate --device cuda%s with all ranks busy",
+        (long long)bench->ranks, bench->apart ? "with a GPU each," : "that share one", bench->name,
+        bench->apart ? " --fabric nccl" : "");
     for (int i = 0; i < EPX_CONSTANTS; i++) {
         machine->value[i] = bench->value[i];
         if (sources[i] != NULL)
@@ -373,6 +414,16 @@ static void describe(const bench_t *bench, epx_machine_t *machine)
     snprintf(machine->source[EPX_LINK_SHARE], sizeof machine->source[0],
              "measured: the same bytes as rows of %lld, scattered where they are read",
              (long long)bench->row_bytes);
+    if (bench->apart) {
+        snprintf(
+            machine->source[EPX_LINK_SHARE], sizeof machine->source[0],
+            "measured: the same bytes as rows of %lld, by plain stores of a kernel on all multiprocessors",
+            (long long)bench->row_bytes);
+        snprintf(machine->source[EPX_PEER_S], sizeof machine->source[0],
+                 "assumed: one more 64-bit store that leaves without waiting for the one before; so few GPUs "
+                 "cannot tell");
+        return;
+    }
     snprintf(machine->source[EPX_PEER_S], sizeof machine->source[0],
              "measured: the same calls with %lld ranks, per further rank", (long long)(MANY * bench->ranks));
 }
@@ -382,8 +433,9 @@ int epx_perf_calibrate_device(const epx_perf_settings_t *settings, epx_machine_t
     bench_t bench = {.settings = settings,
                      .ranks = settings->ranks,
                      .row_bytes = settings->width * (settings->row_type == 0 ? 4 : 2)};
+    bench.link = (epx_perf_case_t){.settings = settings, .row_bytes = bench.row_bytes, .apart = 1};
     int rc = epx_ranks_play((int32_t)settings->ranks, play, &bench);
-    if (rc == EPX_EXIT_OK)
+    if (rc == EPX_EXIT_OK && !bench.apart)
         rc = epx_ranks_play((int32_t)(MANY * settings->ranks), play_many, &bench);
     epx_progress_clear();
     if (rc != EPX_EXIT_OK)

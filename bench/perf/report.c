@@ -44,7 +44,7 @@ static const char *name_of(const epx_perf_case_t *shared, int op)
 
 static int32_t waves_of(const epx_perf_case_t *shared, int op)
 {
-    return op == EPX_PERF_ROUTE ? 1 : shared->waves;
+    return op == EPX_PERF_ROUTE || op == EPX_PERF_WHOLE_DISPATCH ? 1 : shared->waves;
 }
 
 /* From the first rank that began to the last that ended, all waves. */

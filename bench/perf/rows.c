@@ -116,7 +116,13 @@ void epx_perf_small(int8_t *values, int32_t width, int32_t range, epx_perf_tenso
 {
     uint64_t key = key_of(seed, (uint64_t)tensor, rank, token, k), random = 0;
     uint32_t span = 2 * (uint32_t)range + 1;
-    for (int32_t h = 0; h < width; h++) {
+    int32_t whole = width / 8 * 8;
+    for (int32_t h = 0; h < whole; h += 8) {
+        random = epx_mix64(key + (uint64_t)h);
+        for (int32_t i = 0; i < 8; i++)
+            values[h + i] = (int8_t)((int32_t)((uint32_t)(random >> 8 * i & 255) * span >> 8) - range);
+    }
+    for (int32_t h = whole; h < width; h++) {
         if (h % 8 == 0)
             random = epx_mix64(key + (uint64_t)h);
         values[h] = (int8_t)((int32_t)((random & 255) * span >> 8) - range);
@@ -129,8 +135,12 @@ void epx_perf_small_row(void *row, epx_type_t type, int32_t width, const int8_t 
     uint32_t bits[256]; /* of every int8 value there may be */
     for (int v = -8; v <= 8; v++)
         bits[v & 255] = epx_perf_encode(type, v);
-    for (int32_t h = 0; h < width; h++)
-        epx_perf_set(row, type, h, bits[values[h] & 255]);
+    if (type == EPX_FP32)
+        for (int32_t h = 0; h < width; h++)
+            ((uint32_t *)row)[h] = bits[values[h] & 255];
+    else
+        for (int32_t h = 0; h < width; h++)
+            ((uint16_t *)row)[h] = (uint16_t)bits[values[h] & 255];
 }
 
 float epx_perf_weight(uint64_t seed, int32_t rank, int64_t token, int32_t k, int32_t top_k)

@@ -12,7 +12,8 @@
 #include "tools/common/program.h"
 
 static const char *const op_names[EPX_PERF_OPS] = {
-    "memcpy", "device_copy", "route", "dispatch", "combine", "combine_backward", "dispatch_backward"};
+    "memcpy",           "device_copy",       "route",          "dispatch",     "combine",
+    "combine_backward", "dispatch_backward", "whole_dispatch", "combine_start"};
 const char *const epx_perf_row_types[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const accepts[] = {"default", "prefix", "waterfill", "fair", NULL};
 static const char *const overflows[] = {"default", "drop", "spill", "extra_wave", NULL};
@@ -77,7 +78,7 @@ static int set_ops(void *target, const char *value, char *problem, size_t proble
         return 0;
     snprintf(problem, problem_bytes,
              "'%s' is no list of operations: write all, or route, dispatch, combine, combine_backward, "
-             "dispatch_backward between commas",
+             "dispatch_backward, whole_dispatch, combine_start between commas",
              value);
     return -1;
 }
@@ -200,7 +201,8 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
                         set_transports),
         epx_option_call(
             'o', "op", "LIST",
-            "route, dispatch, combine, combine_backward, dispatch_backward, or all (route,dispatch,combine)",
+            "route, dispatch, combine, combine_backward, dispatch_backward, or all of these; whole_dispatch "
+            "(route and dispatch as one), combine_start (route,dispatch,combine)",
             s, set_ops),
         epx_option_flag(0, "latency", "time single calls, without meeting before each: median and tail",
                         &s->latency),
@@ -303,6 +305,10 @@ static int check_together(epx_perf_settings_t *s)
         return epx_tool_fail(EPX_EXIT_USAGE,
                              "--overflow spill needs ranked choices, which the patterns here do not have: "
                              "choose drop or extra_wave");
+    if (s->graph && s->shown[EPX_PERF_COMBINE_START])
+        return epx_tool_fail(
+            EPX_EXIT_USAGE,
+            "--op combine_start is half a call, which is not recorded alone: leave out --graph");
     if (s->size_count == 0)
         s->size[s->size_count++] = s->tokens;
     if (s->budget_count == 0)

@@ -19,6 +19,8 @@ typedef enum epx_perf_op {
     EPX_PERF_COMBINE,
     EPX_PERF_COMBINE_BACKWARD,
     EPX_PERF_DISPATCH_BACKWARD,
+    EPX_PERF_WHOLE_DISPATCH, /* route and the dispatches of all waves behind it, as one */
+    EPX_PERF_COMBINE_START,  /* what goes home, without the wait and the sum behind it */
     EPX_PERF_OPS
 } epx_perf_op_t;
 

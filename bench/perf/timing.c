@@ -116,6 +116,15 @@ static epx_status_t copy_whole(epx_perf_player_t *player, int32_t wave)
                                      (size_t)(rows * player->shared->row_bytes), player->side.stream);
 }
 
+/* As a program that needs the rows calls them: nothing is waited for in between. */
+static int whole_dispatch(epx_perf_player_t *player)
+{
+    int rc = epx_perf_route(player);
+    for (int32_t w = 0; w < player->shared->waves && rc == EPX_EXIT_OK; w++)
+        rc = epx_perf_call(player, EPX_PERF_DISPATCH, w);
+    return rc;
+}
+
 int epx_perf_call(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave)
 {
     const epx_perf_part_t *mine = player->mine;
@@ -138,6 +147,8 @@ int epx_perf_call(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave)
     case EPX_PERF_COMBINE_BACKWARD:
         status = epx_combine_backward(plan, wave, mine->dout.device, mine->y.device, &batch, stream);
         break;
+    case EPX_PERF_COMBINE_START: status = epx_combine_start(plan, wave, mine->y.device, stream); break;
+    case EPX_PERF_WHOLE_DISPATCH: return whole_dispatch(player);
     default:
         status = epx_dispatch_backward(plan, wave, mine->dx_rows.device, mine->dx.device,
                                        mine->dweight.device, stream);
@@ -326,17 +337,53 @@ static int timed_pass(epx_perf_player_t *player, int64_t iteration)
     return rc;
 }
 
+/* Passes of their own for what the plain calls have inside them. */
+static int timed_parts(epx_perf_player_t *player, int64_t iteration)
+{
+    const epx_perf_settings_t *s = player->shared->settings;
+    int32_t waves = player->shared->waves;
+    int rc = EPX_EXIT_OK;
+    if (s->shown[EPX_PERF_WHOLE_DISPATCH])
+        rc = timed_op(player, EPX_PERF_WHOLE_DISPATCH, 0, iteration);
+    for (int32_t w = 0; s->shown[EPX_PERF_WHOLE_DISPATCH] && w < waves && rc == EPX_EXIT_OK; w++)
+        rc = epx_perf_call(player, EPX_PERF_COMBINE, w);
+    for (int32_t w = 0; s->shown[EPX_PERF_COMBINE_START] && w < waves && rc == EPX_EXIT_OK; w++) {
+        rc = epx_perf_call(player, EPX_PERF_DISPATCH, w);
+        if (rc == EPX_EXIT_OK)
+            rc = timed_op(player, EPX_PERF_COMBINE_START, w, iteration);
+        if (rc == EPX_EXIT_OK)
+            rc = epx_rank_check(
+                player->self,
+                epx_combine_finish(player->plan, w, player->mine->out.device, player->side.stream),
+                "combine_finish");
+    }
+    return rc;
+}
+
+/* What is dispatched at once must have a slot. */
+static int check_parts(epx_perf_player_t *player)
+{
+    const epx_perf_case_t *shared = player->shared;
+    if (!shared->settings->shown[EPX_PERF_WHOLE_DISPATCH] || shared->waves <= shared->slots)
+        return EPX_EXIT_OK;
+    return epx_rank_fail(
+        player->self, EPX_EXIT_USAGE,
+        "--op whole_dispatch: %d waves are more than the %d that may be on their way: give --waves %d",
+        shared->waves, shared->slots, shared->slots);
+}
+
 int epx_perf_timed_passes(epx_perf_player_t *player)
 {
     const epx_perf_settings_t *s = player->shared->settings;
-    for (int64_t i = -s->warmup; i < s->iterations; i++) {
+    int rc = check_parts(player);
+    for (int64_t i = -s->warmup; i < s->iterations && rc == EPX_EXIT_OK; i++) {
         if (player->self->rank == 0)
             epx_progress("%s, %lld tokens: pass %lld of %lld", player->shared->transport_name,
                          (long long)player->shared->tokens, (long long)(i + s->warmup + 1),
                          (long long)(s->warmup + s->iterations));
-        int rc = timed_pass(player, i);
-        if (rc != EPX_EXIT_OK)
-            return rc;
+        rc = timed_pass(player, i);
+        if (rc == EPX_EXIT_OK)
+            rc = timed_parts(player, i);
     }
-    return EPX_EXIT_OK;
+    return rc;
 }

@@ -96,10 +96,10 @@ Test(perf_device, latency_and_budgets)
     free(text);
 }
 
-/* Ranks with a GPU each, over a library that stands in for NCCL: what the link does alone is beside. */
-Test(perf_device, ranks_with_a_gpu_each)
+/* Ranks with a GPU each, over a library that stands in for NCCL. */
+static void a_gpu_each(void)
 {
-    char path[512];
+    static char path[512]; /* is kept */
     const char *build = getenv("TEST_BUILD");
     snprintf(path, sizeof(path), "%s/tests/plugins/nccl.so", build != NULL ? build : "build");
     void *stub = dlopen(path, RTLD_NOW), *place = stub != NULL ? dlsym(stub, "stub_allocate") : NULL;
@@ -107,6 +107,12 @@ Test(perf_device, ranks_with_a_gpu_each)
     memcpy(place, &guarded_device.allocate, sizeof(guarded_device.allocate));
     epx_nccl_stand_in(path);
     guarded_apart = 1;
+}
+
+/* What the link does alone is beside. */
+Test(perf_device, ranks_with_a_gpu_each)
+{
+    a_gpu_each();
     char *text =
         report_of((const char *[]){"--fabric", "nccl", "--transport", "ragged", "--ranks", "3", NULL});
     expect_in(text, "\"fabric\": \"nccl\"");
@@ -147,4 +153,26 @@ Test(perf_device, every_constant_is_measured_or_says_so)
                   "%s: %s", row->name, machine.source[i]);
     }
     cr_expect_eq(machine.value[EPX_PEAK_FLOPS], 1e12);
+}
+
+Test(perf_device, a_link_is_measured_between_gpus)
+{
+    static epx_device_ops_t known;
+    const char *args[] = {"epx-perf", "--device", "cuda", "--fabric",    "nccl",  "--ranks",
+                          "3",        "--width",  "64",   "--calibrate", "unused"};
+    epx_perf_settings_t settings;
+    epx_machine_t machine = {.name = ""};
+    a_gpu_each();
+    known = guarded_device;
+    known.properties = known_device;
+    epx_device_stand_in("cuda", &known);
+    cr_assert_eq(epx_perf_settings_read(&settings, sizeof(args) / sizeof(args[0]), (char **)(void *)args),
+                 EPX_GO_ON);
+    cr_assert_eq(epx_perf_calibrate_device(&settings, &machine), EPX_EXIT_OK);
+    epx_perf_settings_free(&settings);
+    cr_expect_gt(machine.value[EPX_LINK_BYTES], 0);
+    cr_expect(machine.value[EPX_LINK_SHARE] > 0 && machine.value[EPX_LINK_SHARE] <= 1);
+    cr_expect(strstr(machine.source[EPX_LINK_BYTES], "copy engine") != NULL, "%s",
+              machine.source[EPX_LINK_BYTES]);
+    cr_expect(strncmp(machine.source[EPX_PEER_S], "assumed", 7) == 0, "%s", machine.source[EPX_PEER_S]);
 }

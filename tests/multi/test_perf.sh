@@ -65,6 +65,11 @@ for type in fp32 bf16 fp16; do
     expect_code 0
 done
 run epx-perf --transport all --op all --ranks 16 "${small[@]}" -i 1 && expect_code 0
+run epx-perf --transport ragged,pooled_wave --waves 2 --op route,whole_dispatch,combine_start --ranks 3 "${small[@]}" --json
+expect_code 0
+json 'all([o["op"] for o in c["operations"]] == ["memcpy", "route", "whole_dispatch", "combine_start"] for c in d["cases"])'
+json 'all(o["seconds"]["median"] > 0 for c in d["cases"] for o in c["operations"])'
+run epx-perf --transport ragged --waves 4 --op whole_dispatch "${small[@]}"; expect_code 2; expect_err 'give --waves 2'
 EPX_CHECK=canary run epx-perf --transport all --op all "${small[@]}" && expect_code 0
 run epx-perf --transport ragged --sizes 0:4:2 "${small[@]}" --json && expect_code 0 && expect_json
 json '[c["tokens"] for c in d["cases"]] == [0, 1, 2, 4]'
