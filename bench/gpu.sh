@@ -6,7 +6,8 @@
 #
 #   bench/gpu.sh [--no-build] [--no-check] [--only PARTS] [--logs FOLDER]
 #
-# PARTS between commas: check, floors, kernels, alone (ranks that share a GPU), link (a GPU each), torch, jax.
+# PARTS between commas: check, floors, kernels, alone (ranks that share a GPU), link (a GPU each), torch, jax,
+# frameworks (what a call through them adds).
 # BUILD=folder of the build (build/gpu), PYTHON=interpreter with PyTorch and JAX (python3), NVCC=compiler.
 #
 # Every item is bounded and may fail: the table says so, and the others go on. Results: FOLDER/table.md and table.json, by
@@ -159,6 +160,14 @@ elif ! "$python" -c 'import jax' 2> /dev/null; then
 else
     stage JAX
     EPX_LIBRARY="$build/lib/libepx.so" PYTHONPATH=bindings/python item jax 90 "$python" bench/jax_layer.py --json || status=1
+fi
+
+if ! wanted frameworks; then
+    leave_out frameworks 'not among the parts of --only'
+else
+    stage 'what a call through PyTorch and JAX adds'
+    CUDA_VISIBLE_DEVICES=$first EPX_LIBRARY="$build/lib/libepx.so" item frameworks 60 "$python" bench/framework_overhead.py ||
+        status=1
 fi
 
 # ---- ranks that share a GPU: on the last one, while the kernels alone are timed on the first --------------------------

@@ -239,6 +239,20 @@ def jax_layer(logs: Logs) -> Figure:
                   f"jax.lax.ragged_all_to_all {layer['ragged_all_to_all_us']:.0f} us")
 
 
+def added(framework: str) -> Callable[[Logs], Figure]:
+    """One JSON object a line; what a call takes longer than the same in C."""
+
+    def line(logs: Logs) -> Figure:
+        found = [json.loads(text) for text in logs.text("frameworks.json").splitlines() if text.startswith("{")]
+        mine = {d["tokens"]: d["added_us"] for d in found if d.get("framework") == framework and "added_us" in d}
+        if 128 not in mine:
+            raise Missing(logs.why("frameworks"))
+        others = ", ".join(f"T = {t}: {us:.1f}" for t, us in sorted(mine.items()) if t != 128)
+        return Figure(mine[128], f"{mine[128]:.1f} us", "-", others)
+
+    return line
+
+
 def tests(part: str, tests_of: str) -> Callable[[Logs], Figure]:
     """How many of a part's tests failed, by the sum that its log ends with."""
 
@@ -334,6 +348,8 @@ ONE = [
           ratio("l-ep64", "l-ep2", "dispatch", "payload"), "{:.1f}", "{:.2f}"),
     Line("4", "matrix product beside passes with 24 multiprocessors, 2 virtual ranks", "<= share + 3%", at_most(0),
          slowed("l-budget")),
+    limit("7", "a call through PyTorch over the same in C, T = 128, one GPU", 15, added("torch")),
+    limit("7", "a call through JAX over the same in C, T = 128, one GPU", 15, added("jax")),
     Line("4", "conformance with virtual ranks", "0 failed", at_most(0), tests("conformance", "1 to 130 ranks on a GPU")),
     Line("4", "random shapes, ten thousand steps", "0 failed", at_most(0), tests("fuzz", "1, 2, 3, 8, 64 ranks")),
 ]
