@@ -23,10 +23,12 @@
  * start, count: int64 [L], given as s32[L,2] (low word first), since JAX may not know 64-bit types. counts:
  * int64 [6] likewise: routed, skipped, kept, spilled, dropped_sender, dropped_receiver. sum and dx are the
  * out type; operand and result share one buffer, so that what a wave adds meets what earlier waves have
- * added. Attributes, all s64: group, lane, wave.
+ * added. So do the plan that a call takes and the one that it gives; its bytes are there behind the last
+ * combine of a pass. Attributes, all s64: group, lane, wave.
  *
  * One handle for each (rank, lane) holds the plan that is at work. A route fills it; a backward pass loads it
- * from the plan that it is given (epx_plan_load); calls in between must be given the plan that is at work.
+ * from the plan that it is given (epx_plan_load_whole); calls in between must be given the plan that is at
+ * work.
  */
 #ifndef EPX_JAX_H
 #define EPX_JAX_H

@@ -81,16 +81,19 @@ static epx_jax_error_t *token_rows(const call_t *call, int64_t index, const char
 
 /* ---- plans in arrays -------------------------------------------------------------------------------------------- */
 
-/* The bytes of the plan at work into result `index`. On the host its number goes behind them. */
-static epx_jax_error_t *give_plan(const call_t *call, int64_t index)
+/*
+ * The array of a plan goes through all calls of its pass, one buffer under the names of operand and result.
+ * Its bytes are written once, behind the last combine: until then the plan at work is the only one, and what
+ * a pass teaches (pooled_wave) is not known. On the host the number of its route stands behind the bytes from
+ * the start.
+ */
+static epx_jax_error_t *number_plan(const call_t *call, int64_t index)
 {
     void *array = NULL;
     epx_jax_error_t *error = result(call, index, "plan", plan_elements(call), &array);
-    if (error != NULL)
-        return error;
-    if (call->rank->on_host)
+    if (error == NULL && call->rank->on_host)
         memcpy((char *)array + call->rank->plan_bytes, &call->lane->number, sizeof(call->lane->number));
-    return epx_jax_frame_status(call->frame, epx_plan_save(call->lane->plan, array, call->stream));
+    return error;
 }
 
 static int64_t number_of(const call_t *call, const void *array)
@@ -114,8 +117,33 @@ static epx_jax_error_t *same_plan(const call_t *call)
                                call->name, number_of(call, array), call->lane->number);
 }
 
-/* The plan given becomes the one at work. */
-static epx_jax_error_t *load_plan(const call_t *call)
+/* An operand that a result shares its buffer with. */
+static epx_jax_error_t *shared(const call_t *call, int64_t index, int64_t to, const char *what, void **data_p)
+{
+    const XLA_FFI_Buffer *in = epx_jax_frame_operand(call->frame, index);
+    const XLA_FFI_Buffer *out = epx_jax_frame_result(call->frame, to);
+    if (in == NULL || out == NULL || epx_jax_buffer_elements(in) != epx_jax_buffer_elements(out))
+        return epx_jax_frame_error(call->frame, EPX_ERR_ARG, "%s: %s must be operand and result of one shape",
+                                   call->name, what);
+    if (in->data != out->data)
+        return epx_jax_frame_error(call->frame, EPX_ERR_FATAL,
+                                   "%s: XLA gave %s two buffers; it must alias them", call->name, what);
+    *data_p = out->data;
+    return NULL;
+}
+
+/* The plan given is handed on; the last combine writes its bytes. */
+static epx_jax_error_t *hand_on_plan(const call_t *call, int64_t to, int is_whole)
+{
+    void *array = NULL;
+    epx_jax_error_t *error = shared(call, 0, to, "plan", &array);
+    if (error != NULL || !is_whole)
+        return error;
+    return epx_jax_frame_status(call->frame, epx_plan_save(call->lane->plan, array, call->stream));
+}
+
+/* The plan given, of a pass with so many tokens, becomes the one at work. */
+static epx_jax_error_t *load_plan(const call_t *call, int64_t tokens)
 {
     void *array = NULL;
     epx_jax_error_t *error = operand(call, 0, "plan", plan_elements(call), &array);
@@ -123,7 +151,8 @@ static epx_jax_error_t *load_plan(const call_t *call)
         return error;
     if (call->rank->on_host)
         call->lane->number = number_of(call, array);
-    return epx_jax_frame_status(call->frame, epx_plan_load(call->lane->plan, array, call->stream));
+    return epx_jax_frame_status(call->frame,
+                                epx_plan_load_whole(call->lane->plan, array, tokens, call->stream));
 }
 
 /* ---- handlers --------------------------------------------------------------------------------------------------- */
@@ -166,7 +195,7 @@ HANDLER(route)
     if (status != EPX_OK)
         return epx_jax_frame_status(call->frame, status);
     call->lane->number = ++call->rank->routes;
-    return give_plan(call, 0);
+    return number_plan(call, 0);
 }
 
 /* Results 0 to 2 of a call that gives a batch. */
@@ -183,10 +212,11 @@ static epx_jax_error_t *begin_batch(const call_t *call, epx_batch_t *batch)
     return error;
 }
 
-/* A pooled_wave plan learns from its waves what was kept; the plan handed on has learnt it. */
-static epx_jax_error_t *end_with_plan(const call_t *call, epx_status_t status, int64_t index)
+/* The answer of a call of a forward pass, whose result `to` is the plan. */
+static epx_jax_error_t *end_with_plan(const call_t *call, epx_status_t status, int64_t to, int is_combine)
 {
-    return status != EPX_OK ? epx_jax_frame_status(call->frame, status) : give_plan(call, index);
+    int is_whole = is_combine && call->wave == call->rank->waves - 1;
+    return status != EPX_OK ? epx_jax_frame_status(call->frame, status) : hand_on_plan(call, to, is_whole);
 }
 
 HANDLER(dispatch)
@@ -200,7 +230,7 @@ HANDLER(dispatch)
         error = begin_batch(call, &batch);
     if (error != NULL)
         return error;
-    return end_with_plan(call, epx_dispatch(call->lane->plan, call->wave, x, &batch, call->stream), 3);
+    return end_with_plan(call, epx_dispatch(call->lane->plan, call->wave, x, &batch, call->stream), 3, 0);
 }
 
 HANDLER(dispatch_start)
@@ -224,22 +254,7 @@ HANDLER(dispatch_done)
         error = begin_batch(call, &batch);
     if (error != NULL)
         return error;
-    return end_with_plan(call, epx_dispatch_finish(call->lane->plan, call->wave, &batch, call->stream), 3);
-}
-
-/* The sum that a wave adds to: operand `index` and result `to` must be one buffer. */
-static epx_jax_error_t *shared(const call_t *call, int64_t index, int64_t to, const char *what, void **data_p)
-{
-    const XLA_FFI_Buffer *in = epx_jax_frame_operand(call->frame, index);
-    const XLA_FFI_Buffer *out = epx_jax_frame_result(call->frame, to);
-    if (in == NULL || out == NULL || epx_jax_buffer_elements(in) != epx_jax_buffer_elements(out))
-        return epx_jax_frame_error(call->frame, EPX_ERR_ARG, "%s: %s must be operand and result of one shape",
-                                   call->name, what);
-    if (in->data != out->data)
-        return epx_jax_frame_error(call->frame, EPX_ERR_FATAL,
-                                   "%s: XLA gave %s two buffers; it must alias them", call->name, what);
-    *data_p = out->data;
-    return NULL;
+    return end_with_plan(call, epx_dispatch_finish(call->lane->plan, call->wave, &batch, call->stream), 3, 0);
 }
 
 HANDLER(combine_start)
@@ -262,7 +277,7 @@ HANDLER(combine_done)
         error = shared(call, 2, 0, "sum", &sum);
     if (error != NULL)
         return error;
-    return end_with_plan(call, epx_combine_finish(call->lane->plan, call->wave, sum, call->stream), 1);
+    return end_with_plan(call, epx_combine_finish(call->lane->plan, call->wave, sum, call->stream), 1, 1);
 }
 
 HANDLER(combine)
@@ -275,17 +290,18 @@ HANDLER(combine)
         error = shared(call, 2, 0, "sum", &sum);
     if (error != NULL)
         return error;
-    return end_with_plan(call, epx_combine(call->lane->plan, call->wave, y, sum, call->stream), 1);
+    return end_with_plan(call, epx_combine(call->lane->plan, call->wave, y, sum, call->stream), 1, 1);
 }
 
 HANDLER(combine_backward)
 {
     epx_batch_t batch = EPX_BATCH_INIT;
     void *dout = NULL, *y = NULL;
+    epx_jax_error_t *error = token_rows(call, 1, "dout", &dout);
     /* The first wave of a backward pass brings its plan along; the others go on with it. */
-    epx_jax_error_t *error = call->wave == 0 ? load_plan(call) : same_plan(call);
     if (error == NULL)
-        error = token_rows(call, 1, "dout", &dout);
+        error = call->wave == 0 ? load_plan(call, epx_jax_frame_operand(call->frame, 1)->dims[0])
+                                : same_plan(call);
     if (error == NULL)
         error = operand(call, 2, "y", row_elements(call), &y);
     if (error == NULL)

@@ -42,6 +42,7 @@ static int open_rank(epx_jax_rank_t *rank, int32_t ordinal, epx_group_h group)
                              .local_experts = info.local_experts,
                              .columns = info.top_k,
                              .width = info.width,
+                             .waves = info.waves,
                              .plan_bytes = (int64_t)epx_plan_bytes(group),
                              .rows = info.batch_rows_max,
                              .group = group,

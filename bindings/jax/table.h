@@ -12,7 +12,7 @@ typedef struct epx_jax_lane {
 
 /* One rank. Owned by the table, valid until its number is removed. */
 typedef struct epx_jax_rank {
-    int32_t ordinal, on_host, local_experts, columns, width;
+    int32_t ordinal, on_host, local_experts, columns, width, waves;
     int64_t plan_bytes, rows, routes;
     epx_group_h group;
     int32_t lanes;

@@ -220,7 +220,9 @@ epx_status_t epx_group_memory(const epx_group_config_t *config, epx_memory_t *me
 /* Fills *info. Not collective. */
 epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p);
 
-/* EPX_OK while the group is usable, else the sticky error. Never blocks, not collective. */
+/* EPX_OK while the group is usable, else the sticky error. Never blocks, not collective. Where a GPU finds
+ * out by itself that a route is bad (fabric nccl), the error of one that no call has returned is told here,
+ * until the plan is routed after it is known: look after a step's synchronisation. */
 epx_status_t epx_group_check(epx_group_h group);
 
 /* Makes every wait of the group end, here with EPX_ERR_ABORTED and on peers with EPX_ERR_PEER naming this
@@ -268,6 +270,14 @@ epx_status_t epx_plan_attach(epx_group_h group, int32_t lane, void *memory, epx_
  */
 epx_status_t epx_plan_save(epx_plan_h plan, void *copy, epx_stream_t stream);
 epx_status_t epx_plan_load(epx_plan_h plan, const void *copy, epx_stream_t stream);
+
+/*
+ * As load, of a copy that the caller knows: epx_plan_save of this group wrote it behind a whole first pass of
+ * a route of `tokens` tokens. Where errors of routes come late (see epx_group_check) nothing of it is looked
+ * at and nothing is waited for: the calls of a copy whose route had failed return EPX_OK and move nothing.
+ * Elsewhere it is epx_plan_load.
+ */
+epx_status_t epx_plan_load_whole(epx_plan_h plan, const void *copy, int64_t tokens, epx_stream_t stream);
 
 /* Destroys; clears the handle; any order, with work in flight too. */
 void epx_plan_destroy(epx_plan_h *plan_p);

@@ -54,6 +54,7 @@ struct epx_plan {
     uint64_t op_number[EPX_RECORD_ROUTE]
                       [EPX_PLAN_OPS]; /* likewise: the n-th of the group, or EPX_OP_LEFT_OUT */
     char dead_text[320];              /* why the route failed, for calls on the dead plan */
+    uint64_t dead_told;               /* the last failed route that a call has returned, or the log has */
     epx_tally_t folded;
     struct epx_plan *next, **link;
 };
@@ -165,6 +166,10 @@ epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status);
 
 /* Looks at what the device has found of the plan's route by now; an error ends the plan as above. */
 epx_status_t epx_plan_look(struct epx_plan *plan);
+
+/* Resident epochs: the error of the last failed route that the device has told and no call has, and its
+ * number. */
+epx_status_t epx_plan_untold(const struct epx_plan *plan, uint64_t *route_p);
 
 /* EPX_OK while the plan and its group can be used, else the error with its text. `call` names the public
  * call. */

@@ -95,6 +95,7 @@ static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, con
         free_plan(plan);
         return status;
     }
+    plan->dead_told = __atomic_load_n(&plan->base.report->dead, __ATOMIC_ACQUIRE); /* its last owner's */
     plan->next = group->plans;
     plan->link = &group->plans;
     if (plan->next != NULL)
@@ -256,6 +257,7 @@ void epx_plan_died(struct epx_plan *plan)
 epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status)
 {
     plan->base.head.valid = status;
+    plan->dead_told = __atomic_load_n(&plan->base.report->dead, __ATOMIC_ACQUIRE);
     leave_lane(plan);
     epx_plan_died(plan);
     return status;
@@ -338,12 +340,22 @@ epx_status_t epx_plan_meet(struct epx_plan *plan, epx_stream_t stream)
     return write_passes(plan, most, stream);
 }
 
-/* Resident epochs: all ranks make the route, whatever has become of the last one. */
+epx_status_t epx_plan_untold(const struct epx_plan *plan, uint64_t *route_p)
+{
+    epx_plan_base_t base = plan->base;
+    base.head.route = __atomic_load_n(&base.report->dead, __ATOMIC_ACQUIRE);
+    *route_p = base.head.route;
+    return base.head.route > plan->dead_told ? epx_route_verdict(plan->group->transport, &base) : EPX_OK;
+}
+
+/* Resident epochs: all ranks make the route, whatever has become of those before. */
 static epx_status_t mention_last_route(epx_plan_h plan)
 {
-    if (plan->base.head.valid == 1 && epx_route_verdict(plan->group->transport, &plan->base) != EPX_OK)
+    uint64_t route = 0;
+    if (epx_plan_untold(plan, &route) != EPX_OK)
         epx_log(EPX_LOG_WARN, "plan", "%s; the plan is routed again before a call of it has said so",
                 epx_last_error());
+    plan->dead_told = route;
     return EPX_OK;
 }
 
@@ -416,38 +428,78 @@ epx_status_t epx_plan_save(epx_plan_h plan, void *copy, epx_stream_t stream)
     return plan->group->selection.device->copy(copy, plan->base.bytes, (size_t)plan->bytes, stream);
 }
 
-epx_status_t epx_plan_load(epx_plan_h plan, const void *copy, epx_stream_t stream)
+static epx_status_t check_load(epx_plan_h plan, const void *copy, const char *call)
 {
-    epx_plan_head_t head;
-    epx_status_t status = epx_plan_usable(plan, "epx_plan_load");
+    epx_status_t status = epx_plan_usable(plan, call);
     if (status != EPX_OK)
         return status;
-    epx_group_t *group = plan->group;
     if (copy == NULL)
-        return epx_fail(EPX_ERR_ARG, "epx_plan_load: copy is NULL; give the bytes of a routed plan");
+        return epx_fail(EPX_ERR_ARG, "%s: copy is NULL; give the bytes of a routed plan", call);
     if (plan->lane->plan == plan)
-        return epx_fail(EPX_ERR_ARG,
-                        "epx_plan_load: a pass of this plan is in flight; finish its waves first");
-    status = epx_fetch(group->transport, &head, copy, sizeof(head), stream);
-    if (status == EPX_OK)
-        status = check_bytes(group, &head, "epx_plan_load");
-    if (status == EPX_OK)
-        status = settle_last_route(plan);
-    if (status != EPX_OK)
-        return status;
+        return epx_fail(EPX_ERR_ARG, "%s: a pass of this plan is in flight; finish its waves first", call);
+    return EPX_OK;
+}
+
+/* The plan becomes the one of `copy`, whose head is known. */
+static epx_status_t take_copy(epx_plan_h plan, const void *copy, const epx_plan_head_t *head,
+                              epx_stream_t stream)
+{
+    epx_group_t *group = plan->group;
     if (plan->base.head.valid == 1 && !plan->base.head.confirmed && !plan->base.attached)
         plan->lane->abandoned = 1; /* routed and never used, as in destroy */
     tell_peers(plan, stream);
     restart_account(plan);
-    status = group->selection.device->copy(plan->base.bytes, copy, (size_t)plan->bytes, stream);
+    epx_status_t status = group->selection.device->copy(plan->base.bytes, copy, (size_t)plan->bytes, stream);
     if (status != EPX_OK)
         return status;
     /* What the transport remembers of the old bytes. */
     memset(plan->base.state, 0, (size_t)group->selection.sizes.plan_state_bytes);
-    plan->base.head = head;
-    plan->base.waves = head.waves;
+    plan->base.head = *head;
+    plan->base.waves = head->waves;
     plan->base.attached = 1;
     return EPX_OK;
+}
+
+epx_status_t epx_plan_load(epx_plan_h plan, const void *copy, epx_stream_t stream)
+{
+    epx_plan_head_t head;
+    epx_status_t status = check_load(plan, copy, "epx_plan_load");
+    if (status == EPX_OK)
+        status = epx_fetch(plan->group->transport, &head, copy, sizeof(head), stream);
+    if (status == EPX_OK)
+        status = check_bytes(plan->group, &head, "epx_plan_load");
+    if (status == EPX_OK)
+        status = settle_last_route(plan);
+    return status == EPX_OK ? take_copy(plan, copy, &head, stream) : status;
+}
+
+/*
+ * Resident epochs: what the host needs of a head is the same for all whole plans but for T; all else is read
+ * by kernels. Which route it is the host does not know, so a late error of another one is never taken for
+ * this plan's: a rank that refused a good plan would be waited for.
+ */
+epx_status_t epx_plan_load_whole(epx_plan_h plan, const void *copy, int64_t tokens, epx_stream_t stream)
+{
+    epx_status_t status = check_load(plan, copy, "epx_plan_load_whole");
+    if (status != EPX_OK)
+        return status;
+    const epx_sizes_t *sizes = &plan->group->selection.sizes;
+    if (plan->base.lane->words == NULL || sizes->waves == 0)
+        return epx_plan_load(plan, copy, stream);
+    if (tokens < 0 || tokens > shape_of(plan)->tokens_max)
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_plan_load_whole: %" PRId64 " tokens; the group was opened for 0 to %d", tokens,
+                        shape_of(plan)->tokens_max);
+    epx_plan_head_t head = {.magic = EPX_PLAN_MAGIC,
+                            .abi = EPX_ABI,
+                            .signature = signature_of(plan->group),
+                            .valid = 1,
+                            .waves = sizes->waves,
+                            .tokens = tokens,
+                            .route = UINT64_MAX,
+                            .confirmed = 1,
+                            .learned = 1};
+    return take_copy(plan, copy, &head, stream);
 }
 
 /* The head of a route that is being made. */

@@ -164,6 +164,7 @@ static void copies_rank(rank_t *self)
         kept[i] = device_new(bytes + 8);
     expect_status(self, "save before any route", epx_plan_save(plan, kept[0], rank_stream()), EPX_ERR_ARG);
     expect_status(self, "load of nothing", epx_plan_load(plan, NULL, rank_stream()), EPX_ERR_ARG);
+    expect_status(self, "load of nothing", epx_plan_load_whole(plan, NULL, 1, rank_stream()), EPX_ERR_ARG);
     device_zero(kept[0], bytes);
     expect_status(self, "load of zeros", epx_plan_load(plan, kept[0], rank_stream()), EPX_ERR_ARG);
     for (int i = 0; ok && i < LAYERS; i++) {
@@ -172,7 +173,11 @@ static void copies_rank(rank_t *self)
              expect_status(self, "epx_plan_save", epx_plan_save(plan, kept[i] + 8, rank_stream()), EPX_OK);
     }
     for (int i = LAYERS - 1; ok && i >= 0; i--) {
-        ok = expect_status(self, "epx_plan_load", epx_plan_load(plan, kept[i] + 8, rank_stream()), EPX_OK);
+        int64_t tokens = l->problem[i]->tokens[self->rank];
+        ok = i % 2 ? expect_status(self, "epx_plan_load", epx_plan_load(plan, kept[i] + 8, rank_stream()),
+                                   EPX_OK)
+                   : expect_status(self, "epx_plan_load_whole",
+                                   epx_plan_load_whole(plan, kept[i] + 8, tokens, rank_stream()), EPX_OK);
         device_poison(kept[i], bytes + 8);
         expect(self, epx_plan_waves(plan) == l->oracle[i]->waves, "waves of a loaded plan");
         ok = ok && backward_of(&session, l, i, plan);

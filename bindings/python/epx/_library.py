@@ -47,6 +47,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "epx_plan_destroy": (None, [_HANDLE]),
     "epx_plan_save": (c_int, [c_void_p, c_void_p, c_void_p]),
     "epx_plan_load": (c_int, [c_void_p, c_void_p, c_void_p]),
+    "epx_plan_load_whole": (c_int, [c_void_p, c_void_p, c_int64, c_void_p]),
     "epx_plan_counts": (c_int, [c_void_p, c_void_p, c_void_p]),
     "epx_plan_waves": (c_int32, [c_void_p]),
     "epx_plan_memory": (c_void_p, [c_void_p]),

@@ -207,7 +207,8 @@ class Group:
             )
 
     def route(self, ids: Array, weights: Array, token: Array, lane: int = 0) -> Tuple[Array, Array]:
-        """ids [T, K] int32 or int64 (-1: none), weights [T, K] float32 -> plan, token."""
+        """ids [T, K] int32 or int64 (-1: none), weights [T, K] float32 -> plan, token. The plan goes through all calls
+        of the pass; a backward pass may use what the last combine gives."""
         if ids.ndim != 2 or ids.shape[1] != self.top_k or ids.shape != weights.shape:
             raise ArgumentError(f"ids {ids.shape} and weights {weights.shape} must both be [tokens, {self.top_k}]")
         if ids.shape[0] > self.tokens_max:
@@ -223,7 +224,7 @@ class Group:
         """x [T, width] -> rows [R, width], start [El], count [El] (int32), plan, token."""
         self._check_rows(x, "x", self.row_dtype)
         rows, start, count, plan, token = self._call(
-            "dispatch", [*self._batch(), self._plan()], [plan, x, token], lane, wave
+            "dispatch", [*self._batch(), self._plan()], [plan, x, token], lane, wave, {0: 3}
         )
         return rows, start[:, 0], count[:, 0], plan, token
 
@@ -240,7 +241,7 @@ class Group:
     ) -> Tuple[Array, Array, Array, Array, Array]:
         """The second half: as dispatch."""
         rows, start, count, plan, token = self._call(
-            "dispatch_done", [*self._batch(), self._plan()], [plan, x, token], lane, wave
+            "dispatch_done", [*self._batch(), self._plan()], [plan, x, token], lane, wave, {0: 3}
         )
         return rows, start[:, 0], count[:, 0], plan, token
 
@@ -254,7 +255,7 @@ class Group:
         self._check_rows(y, "y", self.row_dtype, self.rows)
         self._check_rows(total, "total", self.out_dtype)
         results = [self._sum(total), self._plan()]
-        total, plan, token = self._call("combine", results, [plan, y, total, token], lane, wave, {2: 0})
+        total, plan, token = self._call("combine", results, [plan, y, total, token], lane, wave, {2: 0, 0: 1})
         return total, plan, token
 
     def combine_start(self, plan: Array, y: Array, token: Array, wave: int, lane: int = 0) -> Array:
@@ -267,7 +268,7 @@ class Group:
     ) -> Tuple[Array, Array, Array]:
         """The second half: as combine."""
         results = [self._sum(total), self._plan()]
-        total, plan, token = self._call("combine_done", results, [plan, y, total, token], lane, wave, {2: 0})
+        total, plan, token = self._call("combine_done", results, [plan, y, total, token], lane, wave, {2: 0, 0: 1})
         return total, plan, token
 
     def combine_backward(

@@ -81,7 +81,7 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor, _counts: Optional[Tensor]) -> Tuple[Any, ...]:
         group: Group = ctx.group
         plan, stream = group.plan(ctx.lane), group.stream()
-        plan.load(ctx.saved, ctx.tokens, stream)
+        plan.load_whole(ctx.saved, ctx.tokens, stream)
         dout = dout.to(group.row_dtype).contiguous()
         dx = group.empty(ctx.tokens, group.width, dtype=group.out_dtype)
         dweights = group.empty(ctx.tokens, ctx.columns, dtype=torch.float32)
@@ -196,7 +196,7 @@ def moe_layer(
     """
     rows, ids, weights = x.to(group.row_dtype).contiguous(), ids.contiguous(), weights.contiguous()
     if _is_compiling():
-        out, counts = _traced_layer(group, expert_fn, lane, rows, ids, weights, bool(tuple(params)))
+        out, counts = _traced_layer(group, expert_fn, lane, rows, ids, weights, len(list(params)) > 0)
     else:
         out, counts = _Layer.apply(group, expert_fn, lane, rows, ids, weights, *params)
     return (out, counts) if with_counts else out

@@ -110,7 +110,7 @@ def _combine_backward(
     group = _find(key)
     work, stream = group.plan(lane), group.stream()
     if wave == 0:
-        work.load(plan, dout.shape[0], stream)
+        work.load_whole(plan, dout.shape[0], stream)
     dy, start, count = _batch(group)
     work.combine_backward(wave, dout, y, (dy, start, count), stream)
     return dy, start, count, _token(token)
