@@ -1,10 +1,12 @@
 #!/bin/sh
 # The GPU's tests on small shapes under compute-sanitizer: memcheck for all kernels and for whole steps of the
-# library, racecheck for the kernels. Tests run beside each other, since most of the time is the tool's own, on the
-# processor. Ends within a minute on sixteen cores; says which test found what.
+# library, racecheck for the kernels, those of words included. Tests run beside each other and over all GPUs, since most
+# of the time is the tool's own, on the processor. Ends within a minute on sixteen cores; says which test found what, and
+# in the last line how many, and in which time.
 #
-#   mk/sanitize-gpu.sh GPU_TESTS CONFORMANCE_RUNNER LOG_FOLDER
+#   SANITIZE_SECONDS=55 GPU_JOBS=12 mk/sanitize-gpu.sh GPU_TESTS CONFORMANCE_RUNNER LOG_FOLDER
 set -u
+begin=$(date +%s)
 tests=$1 runner=$2 logs=$3
 tool=${COMPUTE_SANITIZER:-compute-sanitizer}
 for place in "$tool" "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer"; do
@@ -16,8 +18,11 @@ if ! command -v "$tool" > /dev/null 2>&1; then
 fi
 mkdir -p "$logs"
 rm -f "$logs"/*.log "$logs"/*.bad
+gpus=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheader 2> /dev/null | paste -sd, -)}
+gpus=${gpus:-0}
+count=$(echo "$gpus" | tr ',' '\n' | grep -c .)
 
-# What is looked at: NAME and the command, one a line. Shapes of the "many" tests are large by intention.
+# What is looked at: GPU, NAME and the command, one a line. Shapes of the "many" tests are large by intention.
 {
     for test in $("$tests" --list | grep -v many); do
         echo "memcheck-$test memcheck $tests --small $test"
@@ -28,7 +33,7 @@ rm -f "$logs"/*.log "$logs"/*.bad
             echo "memcheck-$arm-${test##*/} memcheck env TEST_ARM=$arm $runner --filter $test"
         done
     done
-} > "$logs/list"
+} | awk -v gpus="$gpus" '{ n = split(gpus, gpu, ","); print gpu[NR % n + 1], $0 }' > "$logs/list"
 
 export TEST_DEVICE=cuda tool logs
 # A worker: one line of the list. Exit code 9 is the tool's word for what it found.
@@ -36,8 +41,9 @@ export TEST_DEVICE=cuda tool logs
 xargs -P "${GPU_JOBS:-12}" -I LINE sh -c '
     set -f
     set -- LINE
-    name=$1 kind=$2
-    shift 2
+    name=$2 kind=$3
+    export CUDA_VISIBLE_DEVICES="$1"
+    shift 3
     timeout "${SANITIZE_SECONDS:-55}" "$tool" --tool "$kind" --error-exitcode 9 --target-processes all "$@" \
         > "$logs/$name.log" 2>&1
     code=$?
@@ -47,5 +53,5 @@ xargs -P "${GPU_JOBS:-12}" -I LINE sh -c '
 all=$(wc -l < "$logs/list")
 bad=$(find "$logs" -name '*.bad' | wc -l)
 [ "$bad" -eq 0 ] || cat "$logs"/*.bad
-echo "$((all - bad)) passed, $bad failed"
+echo "$((all - bad)) passed, $bad failed: memcheck and racecheck, $count GPU(s), $(($(date +%s) - begin)) s"
 [ "$bad" -eq 0 ]
