@@ -180,8 +180,15 @@ SIZED = {
 Sized = TypeVar("Sized", bound=Structure)
 
 
+# An EPX_*_INIT value of each kind: zeros, and the size in front.
+_INITIAL: dict[type[Structure], bytes] = {}
+
+
 def begin(kind: type[Sized]) -> Sized:
-    """An EPX_*_INIT value: zeros, and the size in front."""
-    value = kind()
-    setattr(value, kind._fields_[0][0], ctypes.sizeof(kind))
-    return value
+    """A new EPX_*_INIT value."""
+    initial = _INITIAL.get(kind)
+    if initial is None:
+        value = kind()
+        setattr(value, kind._fields_[0][0], ctypes.sizeof(kind))
+        initial = _INITIAL[kind] = bytes(value)
+    return kind.from_buffer_copy(initial)

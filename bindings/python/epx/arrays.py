@@ -86,9 +86,17 @@ def view(array: Any, what: str) -> View:
 
 
 def address(array: Any, what: str, device: str, type_: int, shape: tuple[int | None, ...]) -> int | None:
-    """The address of an array that must be on `device`, of a type and a shape (None: any length)."""
+    """The address of an array that must be on `device`, of a type and a shape (None in front: any length)."""
     if array is None:
         return None
+    pointer = getattr(array, "data_ptr", None)
+    if pointer is not None:  # a tensor that is as it must be, without a detour
+        kind, lengths = array.device.type, array.shape
+        if (
+            _KINDS.get(kind, kind) == device and type_code(array.dtype) == type_ and array.is_contiguous()
+            and (lengths == shape or (shape[0] is None and lengths[1:] == shape[1:]))
+        ):  # fmt: skip
+            return int(pointer())
     at, has, code, kind = view(array, what)
     if kind != device:
         raise ArgumentError(f"{what} is on {kind}; the group's device is {device}")

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import _structs as s
 from ._library import check, library
-from .arrays import FP32, INT32, INT64, address, view
+from .arrays import FP32, INT32, INT64, address, type_code, view
 from .errors import ArgumentError
 from .group import Group
 
@@ -117,15 +117,15 @@ class Plan:
 
     def route(self, ids: Any, weights: Any, stream: Optional[int] = None) -> None:
         """ids [T, K + X] int32 or int64, -1: none; weights [T, K + X] float32. Collective."""
-        seen = view(ids, "ids")
-        if seen.type not in (INT32, INT64):
+        kind = type_code(ids.dtype) if hasattr(ids, "data_ptr") else view(ids, "ids").type
+        if kind not in (INT32, INT64):
             raise ArgumentError("ids must hold int32 or int64")
         columns = self.group.columns
-        tokens = seen.shape[0] if seen.shape else 0
         routing = s.begin(s.Routing)
-        routing.ids = address(ids, "ids", self._device, seen.type, (None, columns))
+        routing.ids = address(ids, "ids", self._device, kind, (None, columns))
+        tokens = ids.shape[0]
         routing.weights = address(weights, "weights", self._device, FP32, (tokens, columns))
-        routing.id_type, routing.tokens = seen.type, tokens
+        routing.id_type, routing.tokens = kind, tokens
         self._tokens = tokens
         check(library.epx_plan_route(self.handle, ctypes.byref(routing), stream))
 
@@ -169,9 +169,7 @@ class Plan:
         batch = s.begin(s.Batch)
         if into is not None:
             rows, start, count = into
-            batch.into_rows = address(rows, "into rows", self._device, self.group.row_type, (None, self._width))
-            if view(rows, "into rows").shape[0] < self._rows_max:
-                raise ArgumentError(f"into rows has {view(rows, 'into rows').shape[0]} rows; it needs {self._rows_max}")
+            batch.into_rows = self._rows_in(rows, "into rows")
             batch.into_start = address(start, "into start", self._device, INT64, (self._local,))
             batch.into_count = address(count, "into count", self._device, INT64, (self._local,))
         return batch
@@ -181,8 +179,8 @@ class Plan:
 
     def _rows_in(self, array: Any, what: str) -> Optional[int]:
         at = address(array, what, self._device, self.group.row_type, (None, self._width))
-        if array is not None and view(array, what).shape[0] < self._rows_max:
-            raise ArgumentError(f"{what} has {view(array, what).shape[0]} rows; it needs {self._rows_max}")
+        if array is not None and array.shape[0] < self._rows_max:
+            raise ArgumentError(f"{what} has {array.shape[0]} rows; it needs {self._rows_max}")
         return at
 
     def dispatch(
