@@ -48,7 +48,7 @@ check-aarch64: ## cross-compile for 64-bit ARM and run tests with several ranks 
 check-processes: ## the conformance suite with a process per rank, all of it over shared memory and over TCP
 	$(Q)tools/setup.sh check
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all $(BUILD)/tests/processes-conformance $(PLUGINS)
-	$(Q)TEST_BUILD='$(abspath $(BUILD))' TEST_CC='$(CC)' SANITIZE= PROCESSES=all tests/conformance/test_processes.sh
+	$(Q)TEST_BUILD='$(abspath $(BUILD))' TEST_CC='$(CC)' SANITIZE= PROCESSES=all bash tests/conformance/test_processes.sh
 
 check-rdma: ## real RDMA ports and traffic: soft-RoCE in a virtual machine (fetches Debian's kernel once)
 	$(Q)tools/setup.sh rdma

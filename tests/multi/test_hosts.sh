@@ -14,7 +14,7 @@ folder=$(mktemp -d)
 clean() {
     for h in 0 1 2; do ip netns del "$tag-$h"; done
     ip link del "$tag"
-    rm -rf "$folder" "$out" "$err"
+    rm -rf "$folder" "$folder.survive" "$out" "$err"
 } 2> /dev/null
 trap clean EXIT
 ip netns add "$tag-0" 2> /dev/null || skip 'network name spaces are not permitted here'
@@ -97,4 +97,44 @@ checks=$((checks + 1))
 wait "${pid[3]}"
 checks=$((checks + 1))
 grep -Eq 'rank [012]' "$folder/err.3" || wrong "rank 3 names nobody: $(tail -n 3 "$folder/err.3")"
+
+# The group goes on after a cut, each side by itself: three and one, then two and two.
+last='compiling examples/survive.c'
+checks=$((checks + 1))
+"${TEST_CC:-cc}" -std=c11 -D_GNU_SOURCE -O1 -Wall -Iinclude -o "$folder.survive" examples/survive.c -L"$TEST_BUILD/lib" -lepx \
+    -Wl,-rpath,"$TEST_BUILD/lib" 2> "$err" || wrong 'it does not compile'
+for hosts in '0 0 0 1' '0 1 1 0'; do
+    last="a cut between hosts $hosts, and recovery"
+    ip link set "v1$tag" up
+    place=($hosts) pid=()
+    rm -f "$folder"/*
+    for r in 0 1 2 3; do
+        EPX_RANK=$r EPX_WORLD_SIZE=4 EPX_ROOT=10.99.7.1:29501 timeout -k 5 60 ip netns exec "$tag-${place[r]}" \
+            "$folder.survive" 1000000000 50 > "$folder/out.$r" 2> "$folder/err.$r" &
+        pid[r]=$!
+    done
+    for ((i = 0; i < 300; i++)); do
+        [ "$(cat "$folder"/out.* | grep -c 'first step')" = 4 ] && break
+        sleep 0.1
+    done
+    ip link set "v1$tag" down
+    began=$(date +%s%3N)
+    for r in 0 1 2 3; do
+        wait "${pid[r]}"
+        code=$?
+        cp "$folder/out.$r" "$out" && cp "$folder/err.$r" "$err"
+        expect_code 0
+        others='' count=0
+        for p in 0 1 2 3; do
+            [ "${place[p]}" = "${place[r]}" ] && count=$((count + 1)) || others="$others$p"
+        done
+        expect_out "^rank $r: at [0-9]+ ms: EPX_ERR_(PEER|TIMEOUT): .*rank [$others]"
+        expect_out "^rank $r: at [0-9]+ ms: recovered, rank [0-9]+ of $count now"
+        expect_out "^rank $r: 50 steps among $count ranks were right"
+        took=$(($(sed -n "s/^rank $r: at \([0-9]*\) ms: EPX_ERR.*/\1/p" "$out" | head -n 1) - began))
+        checks=$((checks + 1))
+        [ $took -lt 4000 ] || wrong "rank $r said it after $took ms"
+        echo "$last: rank $r said it after $took ms"
+    done
+done
 finish

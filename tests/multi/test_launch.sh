@@ -237,10 +237,10 @@ if [ -n "$has_ucx" ]; then
     lose KILL 0 2000
     EPX_TIMEOUT_MS=2000
     export EPX_TIMEOUT_MS
-    lose STOP 1 4500
+    lose STOP 1 3000
     export UCX_TLS=tcp
     lose KILL 3 2000
-    lose STOP 2 4500
+    lose STOP 2 3000
     unset UCX_TLS EPX_TIMEOUT_MS
 fi
 
