@@ -106,7 +106,8 @@ checks=$((checks + 1))
 for hosts in '0 0 0 1' '0 1 1 0'; do
     last="a cut between hosts $hosts, and recovery"
     ip link set "v1$tag" up
-    place=($hosts) pid=()
+    read -ra place <<< "$hosts"
+    pid=()
     rm -f "$folder"/*
     for r in 0 1 2 3; do
         EPX_RANK=$r EPX_WORLD_SIZE=4 EPX_ROOT=10.99.7.1:29501 timeout -k 5 60 ip netns exec "$tag-${place[r]}" \
