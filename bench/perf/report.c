@@ -185,7 +185,7 @@ static void throughput_row(epx_table_t *table, const epx_perf_case_t *shared, co
     if (shared->device != NULL)
         epx_table_cell(table, "%s", seconds(text[3], host_seconds(shared, op)));
     if (!moves_rows(op)) {
-        for (int i = 0; i < 5 + (shared->device != NULL); i++)
+        for (int i = 0; i < 6 + (shared->device != NULL); i++)
             epx_table_cell(table, "-");
         return;
     }
@@ -195,6 +195,7 @@ static void throughput_row(epx_table_t *table, const epx_perf_case_t *shared, co
     epx_table_cell(table, "%s", epx_text_of_bytes(text[1], sizeof text[1], remote));
     epx_table_cell(table, "%.2f", per_second(payload, t.median));
     epx_table_cell(table, "%.2f", per_second(remote, t.median));
+    epx_table_cell(table, "%.2f", per_second(remote, t.median) / (double)shared->settings->ranks);
     epx_table_cell(table, "%.2f", share_of(shared, EPX_PERF_COPY, op));
     if (shared->device != NULL)
         epx_table_cell(table, "%.2f", share_of(shared, EPX_PERF_DEVICE_COPY, op));
@@ -202,13 +203,13 @@ static void throughput_row(epx_table_t *table, const epx_perf_case_t *shared, co
 
 static void print_throughput(const epx_perf_case_t *shared, const counts_t *counts)
 {
-    static const epx_column_t columns[] = {{"operation", 0}, {"median", 1},      {"min", 1},
-                                           {"max", 1},       {"payload", 1},     {"remote", 1},
-                                           {"GB/s", 1},      {"remote GB/s", 1}, {"of memcpy", 1}};
-    static const epx_column_t on_device[] = {{"operation", 0},   {"median", 1},        {"min", 1},
-                                             {"max", 1},         {"host", 1},          {"payload", 1},
-                                             {"remote", 1},      {"GB/s", 1},          {"remote GB/s", 1},
-                                             {"of row_copy", 1}, {"of device_copy", 1}};
+    static const epx_column_t columns[] = {{"operation", 0}, {"median", 1},   {"min", 1},  {"max", 1},
+                                           {"payload", 1},   {"remote", 1},   {"GB/s", 1}, {"remote GB/s", 1},
+                                           {"a rank", 1},    {"of memcpy", 1}};
+    static const epx_column_t on_device[] = {{"operation", 0}, {"median", 1},      {"min", 1},
+                                             {"max", 1},       {"host", 1},        {"payload", 1},
+                                             {"remote", 1},    {"GB/s", 1},        {"remote GB/s", 1},
+                                             {"a rank", 1},    {"of row_copy", 1}, {"of device_copy", 1}};
     epx_table_t *table = shared->device != NULL
                              ? epx_table_new(on_device, sizeof on_device / sizeof *on_device)
                              : epx_table_new(columns, sizeof columns / sizeof *columns);
@@ -344,6 +345,8 @@ static void json_op(epx_json_t *json, const epx_perf_case_t *shared, const count
         if (!shared->settings->latency) {
             epx_json_real(json, "payload_bytes_per_s", payload / t.median);
             epx_json_real(json, "remote_bytes_per_s", (double)remote / t.median);
+            epx_json_real(json, "remote_bytes_per_s_of_a_rank",
+                          (double)remote / t.median / (double)shared->settings->ranks);
             epx_json_real(json, shared->device != NULL ? "share_of_row_copy" : "share_of_memcpy",
                           share_of(shared, EPX_PERF_COPY, op));
             if (shared->device != NULL)

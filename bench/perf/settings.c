@@ -170,12 +170,14 @@ static void set_defaults(epx_perf_settings_t *settings)
 static const char notes[] =
     "A time is that of the slowest rank, from the moment when all have arrived. Payload counts\n"
     "every row that reached an expert, own rank's included; remote is what the library sent to\n"
-    "other ranks. 'of memcpy' is the time in which as many threads copy the same rows one by\n"
+    "other ranks, all of them together and by one ('a rank', what others call bus bandwidth).\n"
+    "'of memcpy' is the time in which as many threads copy the same rows one by\n"
     "one in the same order, measured in turn with the operation, over the operation's time.\n"
     "\n"
     "On a GPU times are those of events in the ranks' streams, and what is beside an operation is\n"
     "row_copy, the same rows fetched one by one by a kernel, and device_copy, as many bytes in one\n"
-    "piece by the device's own copy. Ranks are threads that share the GPU.\n"
+    "piece by the device's own copy. Over fabric local ranks share the GPU; over nccl each has its\n"
+    "own, and what the link does alone of the same bytes is shown beside.\n"
     "\n"
     "examples:\n"
     "  epx-perf --transport all --op all\n"
@@ -187,6 +189,8 @@ static const char notes[] =
     "  epx-perf --calibrate machine.json\n"
     "  epx-perf --device cuda --transport ragged --tokens 8192 --width 7168 --experts 256\n"
     "  epx-perf --device cuda --fabric nccl --graph --latency --tokens 128 --width 7168\n"
+    "  epx-perf --device cuda --fabric nccl --width 7168 --op route,dispatch,whole_dispatch,combine\n"
+    "  mpirun -n 2 epx-perf --transport all --op all\n"
     "  epx-perf --device cuda --width 7168 --sm-budget 8,16,24,32,64,0 --beside\n"
     "\n"
     "exit code: 0 measured (and checked), 1 a check or a call failed, 2 bad usage";
@@ -251,7 +255,7 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
         epx_option_flag(0, "beside", "then once more beside a large matrix product (cuda): who slows whom",
                         &s->beside),
         epx_option_int('i', "iterations", "timed passes", &s->iterations, 1, 1e6),
-        epx_option_int(0, "warmup", "passes before them", &s->warmup, 0, 1e6),
+        epx_option_int('w', "warmup", "passes before them", &s->warmup, 0, 1e6),
         epx_option_flag(0, "cold", "push everything out of the caches before each timed part", &s->cold),
         epx_option_flag(0, "check", "compare every row and sum bit by bit, before and after (on)", &s->check),
         epx_option_flag(0, "no-check", "compare nothing", &no_check),
