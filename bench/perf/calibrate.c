@@ -9,6 +9,7 @@
 #include <epx/info.h>
 
 #include "bench/common/machine.h"
+#include "bench/perf/calibration.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
 #include "tools/common/ranks.h"
@@ -18,17 +19,15 @@
 #include "train/math.h"
 #include "train/peak.h"
 
-enum { WINDOWS = 5, CALLS = 200, MANY = 4, SIDE = 512 };
+enum { WINDOWS = 5, SIDE = 512 };
 #define WINDOW_NS 40000000
 #define BLOCK_BYTES ((int64_t)32 << 20) /* beyond the caches, of each rank */
 
 /* One measurement of all ranks. */
 typedef struct bench {
     const epx_perf_settings_t *settings;
-    int64_t ranks, row_bytes;
+    epx_calibration_t found;
     char **block; /* [ranks] each [2 * BLOCK_BYTES], written by others too */
-    double value[EPX_CONSTANTS];
-    double call_s; /* of the play with more ranks */
 } bench_t;
 
 typedef struct player {
@@ -78,7 +77,7 @@ static double copy_to_next(player_t *player)
 /* The same bytes, a row at a time, read in a scattered order. */
 static double rows_to_next(player_t *player)
 {
-    int64_t bytes = player->bench->row_bytes, rows = BLOCK_BYTES / bytes, from = 0;
+    int64_t bytes = player->bench->found.row_bytes, rows = BLOCK_BYTES / bytes, from = 0;
     for (int64_t r = 0; r < rows; r++) {
         memcpy(player->next + BLOCK_BYTES + r * bytes, player->mine + from * bytes, (size_t)bytes);
         from = (from + 514229) % rows; /* a prime that no number of rows here is a multiple of */
@@ -89,15 +88,6 @@ static double rows_to_next(player_t *player)
 /* ---- measuring ---------------------------------------------------------------------------------------------------- */
 
 static int failed(player_t *player) { return player->self->code != EPX_EXIT_OK; }
-
-/* Sum over the ranks; 0 once something has failed. */
-static double sum(player_t *player, double value)
-{
-    if (failed(player))
-        return 0;
-    epx_status_t status = epx_comm_allreduce(player->self->comm, &value, 1, EPX_NUMBER_DOUBLE, EPX_SUM);
-    return epx_rank_check(player->self, status, "all-reduce") == EPX_EXIT_OK ? value : 0;
-}
 
 static void meet(player_t *player)
 {
@@ -115,7 +105,7 @@ static double rate_of(player_t *player, work_fn work)
         int64_t begun = epx_now_ns(), now = begun;
         for (; now - begun < WINDOW_NS; now = epx_now_ns())
             done += work(player);
-        rate[i] = sum(player, done / ((double)(now - begun) * 1e-9)) / (double)player->self->ranks;
+        rate[i] = epx_calibration_mean(player->self, done / ((double)(now - begun) * 1e-9));
     }
     epx_sort_reals(rate, WINDOWS);
     return rate[WINDOWS / 2];
@@ -123,23 +113,13 @@ static double rate_of(player_t *player, work_fn work)
 
 /* ---- calls without rows -------------------------------------------------------------------------------------------- */
 
-static epx_group_config_t small_group(const bench_t *bench, int32_t ranks)
-{
-    epx_perf_settings_t settings = *bench->settings;
-    settings.ranks = ranks;
-    epx_group_config_t config = epx_perf_group_config(&settings, "ragged", 1);
-    config.waves = 1;
-    config.backward = EPX_BACKWARD_NONE;
-    return config;
-}
-
 /* Median seconds of a dispatch and of a combine of no token at all. */
 static double empty_calls(player_t *player, epx_plan_h plan)
 {
     epx_routing_t routing = EPX_ROUTING_INIT;
-    double *seconds = epx_tool_alloc(CALLS, sizeof *seconds);
+    double *seconds = epx_tool_alloc(EPX_CALIBRATION_CALLS, sizeof *seconds);
     char unused[64];
-    for (int i = 0; i < CALLS && !failed(player); i++) {
+    for (int i = 0; i < EPX_CALIBRATION_CALLS && !failed(player); i++) {
         epx_batch_t batch = EPX_BATCH_INIT;
         epx_rank_check(player->self, epx_plan_route(plan, &routing, NULL), "route");
         int64_t begun = epx_now_ns();
@@ -149,15 +129,15 @@ static double empty_calls(player_t *player, epx_plan_h plan)
             epx_rank_check(player->self, epx_combine(plan, 0, unused, unused, NULL), "combine");
         seconds[i] = (double)(epx_now_ns() - begun) * 0.5e-9;
     }
-    epx_sort_reals(seconds, CALLS);
-    double median = seconds[CALLS / 2];
+    epx_sort_reals(seconds, EPX_CALIBRATION_CALLS);
+    double median = seconds[EPX_CALIBRATION_CALLS / 2];
     free(seconds);
     return median;
 }
 
 static double call_time(player_t *player)
 {
-    epx_group_config_t config = small_group(player->bench, player->self->ranks);
+    epx_group_config_t config = epx_calibration_group(player->bench->settings, player->self->ranks);
     epx_group_h group = NULL;
     epx_plan_h plan = NULL;
     double time = 0;
@@ -169,21 +149,7 @@ static double call_time(player_t *player)
         time = empty_calls(player, plan);
     epx_plan_destroy(&plan);
     epx_group_close(&group);
-    return sum(player, time) / player->self->ranks;
-}
-
-static double barrier_time(player_t *player)
-{
-    double *seconds = epx_tool_alloc(CALLS, sizeof *seconds);
-    for (int i = 0; i < CALLS; i++) {
-        int64_t begun = epx_now_ns();
-        meet(player);
-        seconds[i] = (double)(epx_now_ns() - begun) * 1e-9;
-    }
-    epx_sort_reals(seconds, CALLS);
-    double median = seconds[CALLS / 2];
-    free(seconds);
-    return sum(player, median) / player->self->ranks;
+    return epx_calibration_mean(player->self, time);
 }
 
 /* ---- one rank ----------------------------------------------------------------------------------------------------- */
@@ -223,14 +189,9 @@ static void close_player(player_t *player)
         free(all[i]);
 }
 
-/* Rank 0 keeps a value; all ranks have the same. */
 static void keep(player_t *player, epx_constant_t constant, double value)
 {
-    if (player->self->rank == 0) {
-        player->bench->value[constant] = value;
-        epx_progress("%s: %.4g %s", epx_constant_row(constant)->name, value,
-                     epx_constant_row(constant)->unit);
-    }
+    epx_calibration_keep(player->self, &player->bench->found, constant, value);
 }
 
 static int play(epx_rank_t *self)
@@ -249,7 +210,7 @@ static int play(epx_rank_t *self)
     double whole = rate_of(&player, copy_to_next), rows = rate_of(&player, rows_to_next);
     keep(&player, EPX_LINK_BYTES, whole > rows ? whole : rows);
     keep(&player, EPX_LINK_SHARE, whole > rows ? rows / whole : 1);
-    keep(&player, EPX_BARRIER_S, barrier_time(&player));
+    keep(&player, EPX_BARRIER_S, epx_calibration_barrier(self));
     keep(&player, EPX_OPERATION_S, call_time(&player));
     close_player(&player);
     return self->code;
@@ -261,21 +222,11 @@ static int play_many(epx_rank_t *self)
     player_t player = {.self = self, .bench = self->context};
     double time = call_time(&player);
     if (self->rank == 0)
-        player.bench->call_s = time;
+        player.bench->found.many_call_s = time;
     return self->code;
 }
 
 /* ---- the file ----------------------------------------------------------------------------------------------------- */
-
-/* What a further rank adds, and what is left for a call of two. */
-static void split_calls(bench_t *bench)
-{
-    double few = bench->value[EPX_OPERATION_S], more = bench->call_s - few;
-    double peer = more > 0 ? more / (double)((MANY - 1) * bench->ranks) : 0;
-    double rest = few - peer * (double)(bench->ranks - 1);
-    bench->value[EPX_PEER_S] = peer;
-    bench->value[EPX_OPERATION_S] = rest > 0 ? rest : 0;
-}
 
 static void describe(const bench_t *bench, epx_machine_t *machine)
 {
@@ -297,17 +248,8 @@ static void describe(const bench_t *bench, epx_machine_t *machine)
     snprintf(machine->summary, sizeof machine->summary,
              "%lld ranks as threads on %ld cores, products by %s; measured by epx-perf --calibrate with all "
              "ranks busy",
-             (long long)bench->ranks, cores, epx_math_gemm_name());
-    for (int i = 0; i < EPX_CONSTANTS; i++) {
-        machine->value[i] = bench->value[i];
-        if (sources[i] != NULL)
-            snprintf(machine->source[i], sizeof machine->source[i], "%s", sources[i]);
-    }
-    snprintf(machine->source[EPX_LINK_SHARE], sizeof machine->source[0],
-             "measured: the same bytes as rows of %lld, scattered where they are read",
-             (long long)bench->row_bytes);
-    snprintf(machine->source[EPX_PEER_S], sizeof machine->source[0],
-             "measured: the same calls with %lld ranks, per further rank", (long long)(MANY * bench->ranks));
+             (long long)bench->found.ranks, cores, epx_math_gemm_name());
+    epx_calibration_describe(&bench->found, sources, machine);
 }
 
 static void show(const epx_machine_t *machine, const char *path, epx_json_t *json)
@@ -341,19 +283,17 @@ static void show(const epx_machine_t *machine, const char *path, epx_json_t *jso
 
 static int calibrate_host(const epx_perf_settings_t *settings, epx_machine_t *machine)
 {
-    bench_t bench = {.settings = settings,
-                     .ranks = settings->ranks,
-                     .row_bytes = settings->width * (settings->row_type == 0 ? 4 : 2)};
+    bench_t bench = {.settings = settings, .found = epx_calibration_begin(settings)};
     bench.block = epx_tool_alloc((size_t)settings->ranks, sizeof *bench.block);
     for (int64_t r = 0; r < settings->ranks; r++)
         bench.block[r] = epx_tool_alloc(2, (size_t)BLOCK_BYTES);
     epx_math_gemm_setup();
     int rc = epx_ranks_play((int32_t)settings->ranks, play, &bench);
     if (rc == EPX_EXIT_OK)
-        rc = epx_ranks_play((int32_t)(MANY * settings->ranks), play_many, &bench);
+        rc = epx_ranks_play((int32_t)(EPX_CALIBRATION_MANY * settings->ranks), play_many, &bench);
     epx_progress_clear();
     if (rc == EPX_EXIT_OK) {
-        split_calls(&bench);
+        epx_calibration_split_calls(&bench.found);
         describe(&bench, machine);
     }
     for (int64_t r = 0; r < settings->ranks; r++)

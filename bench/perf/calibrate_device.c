@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bench/perf/calibrate.h"
+#include "bench/perf/calibration.h"
 #include "bench/perf/case.h"
 #include "bench/perf/product.h"
 #include "bench/perf/side.h"
@@ -16,17 +17,15 @@
 #include "tools/common/terminal.h"
 
 /* UNITS: multiprocessors that are enough for a link, for rows beside a product. */
-enum { RUNS = 7, CALLS = 200, MANY = 4, SIDE = 8192, UNITS = 24 };
+enum { RUNS = 7, SIDE = 8192, UNITS = 24 };
 /* Beyond the caches of any GPU, where it has the memory for it. */
 #define BLOCK_BYTES ((int64_t)512 << 20)
 #define SMALL_BLOCK_BYTES ((int64_t)4 << 20)
 
 typedef struct bench {
     const epx_perf_settings_t *settings;
-    int64_t ranks, row_bytes;
+    epx_calibration_t found;
     char name[64];
-    double value[EPX_CONSTANTS];
-    double many_call_s;
     char no_product[160];
     int32_t apart;        /* a GPU for each rank */
     epx_perf_case_t link; /* what is needed of a case to measure the link */
@@ -64,7 +63,7 @@ static epx_status_t copy_whole(player_t *player)
 
 static epx_status_t copy_rows(player_t *player)
 {
-    int64_t bytes = player->bench->row_bytes;
+    int64_t bytes = player->bench->found.row_bytes;
     epx_k_gather_t args = {.units = player->units,
                            .rows = {player->start.device, player->count.device, 1},
                            .index = player->index.device,
@@ -84,7 +83,7 @@ static epx_status_t multiply(player_t *player)
 static epx_status_t empty_calls(player_t *player)
 {
     epx_status_t status = EPX_OK;
-    for (int i = 0; i < CALLS && status == EPX_OK; i++) {
+    for (int i = 0; i < EPX_CALIBRATION_CALLS && status == EPX_OK; i++) {
         epx_batch_t batch = EPX_BATCH_INIT;
         status = epx_dispatch(player->plan, 0, player->from.device, &batch, player->side.stream);
         if (status == EPX_OK)
@@ -95,14 +94,6 @@ static epx_status_t empty_calls(player_t *player)
 }
 
 /* ---- measuring ---------------------------------------------------------------------------------------------------- */
-
-static double mean(player_t *player, double value)
-{
-    if (!failed(player))
-        check(player, epx_comm_allreduce(player->self->comm, &value, 1, EPX_NUMBER_DOUBLE, EPX_SUM),
-              "all-reduce");
-    return failed(player) ? 0 : value / player->self->ranks;
-}
 
 /* Seconds of `work` on this rank's stream: the median, and of all ranks the mean. together: all do it at
  * once; else rank 0 alone. */
@@ -126,20 +117,8 @@ static double seconds_of(player_t *player, work_fn work, int together)
             seconds[i] = taken;
     }
     epx_sort_reals(seconds, RUNS);
-    double all = mean(player, seconds[RUNS / 2]);
+    double all = epx_calibration_mean(player->self, seconds[RUNS / 2]);
     return (together ? all : all * player->self->ranks) + 1e-12;
-}
-
-static double barrier_time(player_t *player)
-{
-    double seconds[CALLS];
-    for (int i = 0; i < CALLS; i++) {
-        int64_t begun = epx_now_ns();
-        check(player, epx_comm_barrier(player->self->comm), "barrier");
-        seconds[i] = (double)(epx_now_ns() - begun) * 1e-9;
-    }
-    epx_sort_reals(seconds, CALLS);
-    return mean(player, seconds[CALLS / 2]);
 }
 
 /* A product and a copy of rows that takes about as long, one after the other and at once: the share of the
@@ -185,11 +164,7 @@ static void open_side(player_t *player)
 {
     bench_t *bench = player->bench;
     epx_group_info_t info = EPX_GROUP_INFO_INIT;
-    epx_perf_settings_t settings = *bench->settings;
-    settings.ranks = player->self->ranks;
-    epx_group_config_t config = epx_perf_group_config(&settings, "ragged", 1);
-    config.waves = 1;
-    config.backward = EPX_BACKWARD_NONE;
+    epx_group_config_t config = epx_calibration_group(bench->settings, player->self->ranks);
     epx_perf_side_choose(player->self, player->self->rank, config.fabric, config.device);
     if (!failed(player))
         check(player, epx_group_open(player->self->comm, &config, &player->group), "group open");
@@ -220,7 +195,7 @@ static void open_memory(player_t *player)
     epx_device_properties_t properties = {0};
     check(player, side->device->properties(&properties), "the device");
     player->block_bytes = properties.memory_bytes >= 64 * BLOCK_BYTES ? BLOCK_BYTES : SMALL_BLOCK_BYTES;
-    int64_t rows = player->block_bytes / player->bench->row_bytes, from = 0;
+    int64_t rows = player->block_bytes / player->bench->found.row_bytes, from = 0;
     int rc = epx_perf_twin_new_device(self, side, &player->to, 1, (size_t)player->block_bytes);
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_twin_new_device(self, side, &player->from, 1, (size_t)player->block_bytes);
@@ -258,14 +233,9 @@ static void close_player(player_t *player)
     epx_perf_side_close(&player->side);
 }
 
-/* Rank 0 keeps a value; all ranks have the same. */
 static void keep(player_t *player, epx_constant_t constant, double value)
 {
-    if (player->self->rank == 0) {
-        player->bench->value[constant] = value;
-        epx_progress("%s: %.4g %s", epx_constant_row(constant)->name, value,
-                     epx_constant_row(constant)->unit);
-    }
+    epx_calibration_keep(player->self, &player->bench->found, constant, value);
 }
 
 /* Products, and what can be hidden under them; rank 0 works, the others wait. */
@@ -281,7 +251,7 @@ static void measure_products(player_t *player)
         snprintf(bench->name, sizeof bench->name, "%s", properties.name);
         there = player->product != NULL;
     }
-    there = mean(player, there);
+    there = epx_calibration_mean(player->self, there);
     double product_s = there > 0 ? seconds_of(player, multiply, 0) : 0;
     player->units = UNITS;
     double rows_s = seconds_of(player, copy_rows, 0);
@@ -333,15 +303,15 @@ static int play(epx_rank_t *self)
     if (!failed(&player)) {
         double bytes = (double)player.block_bytes, whole = seconds_of(&player, copy_whole, 1),
                rows = seconds_of(&player, copy_rows, 1), alone = seconds_of(&player, copy_whole, 0);
-        rows *= bytes / (double)(player.block_bytes / bench->row_bytes * bench->row_bytes);
+        rows *= bytes / (double)(player.block_bytes / bench->found.row_bytes * bench->found.row_bytes);
         keep(&player, EPX_MEMORY_BYTES, 2 * bytes / alone);
         if (bench->apart)
             measure_link(&player, &whole, &rows);
         keep(&player, EPX_LINK_BYTES, bytes / (whole < rows ? whole : rows));
         keep(&player, EPX_LINK_SHARE, whole < rows ? whole / rows : 1);
-        keep(&player, EPX_BARRIER_S, barrier_time(&player));
+        keep(&player, EPX_BARRIER_S, epx_calibration_barrier(self));
         route_nothing(&player);
-        keep(&player, EPX_OPERATION_S, seconds_of(&player, empty_calls, 1) / (2 * CALLS));
+        keep(&player, EPX_OPERATION_S, seconds_of(&player, empty_calls, 1) / (2 * EPX_CALIBRATION_CALLS));
         measure_products(&player);
     }
     close_player(&player);
@@ -359,26 +329,14 @@ static int play_many(epx_rank_t *self)
     if (!failed(&player))
         epx_perf_twin_new_device(self, &player.side, &player.to, 1, 1 << 20);
     route_nothing(&player);
-    double time = failed(&player) ? 0 : seconds_of(&player, empty_calls, 1) / (2 * CALLS);
+    double time = failed(&player) ? 0 : seconds_of(&player, empty_calls, 1) / (2 * EPX_CALIBRATION_CALLS);
     if (self->rank == 0)
-        player.bench->many_call_s = time;
+        player.bench->found.many_call_s = time;
     close_player(&player);
     return self->code;
 }
 
 /* ---- the file ----------------------------------------------------------------------------------------------------- */
-
-/* What a further rank adds, and what is left for a call of two. */
-static void split_calls(bench_t *bench)
-{
-    double few = bench->value[EPX_OPERATION_S], more = bench->many_call_s - few;
-    double peer = more > 0 ? more / (double)((MANY - 1) * bench->ranks) : 0;
-    double rest = few - peer * (double)(bench->ranks - 1);
-    if (bench->apart) /* there are no more GPUs for more ranks */
-        peer = 1e-8, rest = few;
-    bench->value[EPX_PEER_S] = peer;
-    bench->value[EPX_OPERATION_S] = rest > 0 ? rest : 0;
-}
 
 static void describe(const bench_t *bench, epx_machine_t *machine)
 {
@@ -404,43 +362,33 @@ static void describe(const bench_t *bench, epx_machine_t *machine)
     snprintf(
         machine->summary, sizeof machine->summary,
         "%lld ranks as threads %s %s; measured by epx-perf --calibrate --device cuda%s with all ranks busy",
-        (long long)bench->ranks, bench->apart ? "with a GPU each," : "that share one", bench->name,
+        (long long)bench->found.ranks, bench->apart ? "with a GPU each," : "that share one", bench->name,
         bench->apart ? " --fabric nccl" : "");
-    for (int i = 0; i < EPX_CONSTANTS; i++) {
-        machine->value[i] = bench->value[i];
-        if (sources[i] != NULL)
-            snprintf(machine->source[i], sizeof machine->source[i], "%s", sources[i]);
-    }
-    snprintf(machine->source[EPX_LINK_SHARE], sizeof machine->source[0],
-             "measured: the same bytes as rows of %lld, scattered where they are read",
-             (long long)bench->row_bytes);
-    if (bench->apart) {
-        snprintf(
-            machine->source[EPX_LINK_SHARE], sizeof machine->source[0],
-            "measured: the same bytes as rows of %lld, by plain stores of a kernel on all multiprocessors",
-            (long long)bench->row_bytes);
-        snprintf(machine->source[EPX_PEER_S], sizeof machine->source[0],
-                 "assumed: one more 64-bit store that leaves without waiting for the one before; so few GPUs "
-                 "cannot tell");
+    epx_calibration_describe(&bench->found, sources, machine);
+    if (!bench->apart)
         return;
-    }
+    snprintf(machine->source[EPX_LINK_SHARE], sizeof machine->source[0],
+             "measured: the same bytes as rows of %lld, by plain stores of a kernel on all multiprocessors",
+             (long long)bench->found.row_bytes);
     snprintf(machine->source[EPX_PEER_S], sizeof machine->source[0],
-             "measured: the same calls with %lld ranks, per further rank", (long long)(MANY * bench->ranks));
+             "assumed: one more 64-bit store that leaves without waiting for the one before; so few GPUs "
+             "cannot tell");
 }
 
 int epx_perf_calibrate_device(const epx_perf_settings_t *settings, epx_machine_t *machine)
 {
-    bench_t bench = {.settings = settings,
-                     .ranks = settings->ranks,
-                     .row_bytes = settings->width * (settings->row_type == 0 ? 4 : 2)};
-    bench.link = (epx_perf_case_t){.settings = settings, .row_bytes = bench.row_bytes, .apart = 1};
+    bench_t bench = {.settings = settings, .found = epx_calibration_begin(settings)};
+    bench.link = (epx_perf_case_t){.settings = settings, .row_bytes = bench.found.row_bytes, .apart = 1};
     int rc = epx_ranks_play((int32_t)settings->ranks, play, &bench);
     if (rc == EPX_EXIT_OK && !bench.apart)
-        rc = epx_ranks_play((int32_t)(MANY * settings->ranks), play_many, &bench);
+        rc = epx_ranks_play((int32_t)(EPX_CALIBRATION_MANY * settings->ranks), play_many, &bench);
     epx_progress_clear();
     if (rc != EPX_EXIT_OK)
         return rc;
-    split_calls(&bench);
+    if (bench.apart) /* there are no more GPUs for more ranks */
+        bench.found.value[EPX_PEER_S] = 1e-8;
+    else
+        epx_calibration_split_calls(&bench.found);
     describe(&bench, machine);
     return EPX_EXIT_OK;
 }
