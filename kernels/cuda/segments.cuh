@@ -79,6 +79,20 @@ __device__ inline int32_t add_up(segments<CAPACITY> &table, int32_t n, const F &
     return total;
 }
 
+/* Of `rows` rows those of one of `parts` parts (W6): the first one, and how many. parts below 2: all. */
+struct row_range {
+    int32_t first, rows;
+};
+
+__device__ inline row_range rows_of_part(int32_t rows, int32_t part, int32_t parts)
+{
+    if (parts <= 1)
+        return {0, rows};
+    int32_t each = rows / parts, more = rows % parts, first = each * part + more * part / parts,
+            end = each * (part + 1) + more * (part + 1) / parts;
+    return {first, end - first};
+}
+
 /* One warp, r the same on all lanes: the last segment that begins at or before row r. */
 __device__ inline int32_t find_segment(const int32_t *before, int32_t n, int32_t r)
 {
@@ -107,15 +121,16 @@ __device__ inline int32_t find_segment_alone(const int32_t *before, int32_t n, i
 }
 
 /*
- * Which of n rows comes r-th: rows stand in columns of neighbours, and are taken a row of columns at a time;
- * a bijection of 0 .. n - 1. So segments are worked on side by side, each at the pace of its length. What
- * goes over a link and what stays here overlap, and senders do not all turn to the same receiver.
+ * Which of n rows comes r-th; a bijection of 0 .. n - 1. Rows stand in columns of neighbours, and are taken a
+ * row of columns at a time, in an order in which any few of them lie far apart and evenly. So segments are
+ * worked on side by side, each at the pace of its length, by however few warps: what goes over a link and
+ * what stays here overlap, and senders do not all turn to the same receiver.
  */
 __device__ inline int32_t spread(int32_t r, int32_t n)
 {
-    constexpr int32_t COLUMNS = 61; /* a prime, so that no warp stays in one */
-    int32_t each = n / COLUMNS, longer = n % COLUMNS, column = r % COLUMNS;
-    return column * each + min(column, longer) + r / COLUMNS;
+    constexpr int32_t COLUMNS = 61, STEP = 38; /* a prime, and a golden section of it */
+    int32_t each = n / COLUMNS;
+    return r >= each * COLUMNS ? r : r % COLUMNS * STEP % COLUMNS * each + r / COLUMNS;
 }
 
 /*

@@ -53,9 +53,16 @@ struct listed_terms {
     }
 };
 
-/* One warp. T: the rows' type, N: elements in 16 bytes. */
-template <typename B, typename T, int N> struct bulk_reducer {
+struct no_use_watch {
+    __device__ void used(int32_t) {}
+};
+
+/* One warp. T: the rows' type, N: elements in 16 bytes. All lanes call watch.used(n): n terms have been used,
+ * and what they complete is on its way to memory. */
+template <typename B, typename T, int N, typename WATCH = no_use_watch> struct bulk_reducer {
     enum { BLOCK = WARP * 16, BLOCKS = B::BYTES / BLOCK };
+
+    WATCH watch;
 
     const term_list &list;
     char *slots;
@@ -114,6 +121,7 @@ template <typename B, typename T, int N> struct bulk_reducer {
             put(n.out, n.bytes);
         used.step();
         __syncwarp();
+        watch.used(used.item);
     }
 
     __device__ void load(const char *from, float weight, int32_t bytes, char *out)

@@ -77,30 +77,74 @@ static epx_status_t read_ids(const epx_k_read_ids_t *args, epx_stream_t stream)
     return guarded_enqueue(stream, run_read_ids, args, sizeof(*args));
 }
 
+/* The blocks as kernels may use them; the table is the caller's to free. */
+static void open_words(epx_words_t *words)
+{
+    void *const *closed = at(words->peer);
+    void **open = calloc((size_t)words->ranks, sizeof(*open));
+    if (open == NULL)
+        abort();
+    for (int32_t p = 0; p < words->ranks; p++)
+        open[p] = at(closed[p]);
+    words->peer = open;
+}
+
+static void close_words(epx_words_t *words) { free((void *)(size_t)words->peer); }
+
+static void open_post(epx_k_word_post_t *post)
+{
+    post->begin.words = at(post->begin.words);
+    post->begin.head = at(post->begin.head);
+    post->epoch.base = at(post->epoch.base);
+    post->gate = at(post->gate);
+    open_words(&post->words);
+}
+
+/* Pushes made together, and what they post. */
+enum { PUSHES_MAX = 8 };
+typedef struct pushes {
+    epx_k_push_t one[PUSHES_MAX];
+    int32_t count;
+    int32_t posts;
+    epx_k_signal_t signal;
+} pushes_t;
+
 static void run_push(void *payload)
 {
-    epx_k_push_t *a = payload;
-    a->gate = at(a->gate);
-    a->begun.lane = at(a->begun.lane);
-    a->begun.head = at(a->begun.head);
-    a->runs = at(a->runs);
-    a->index = at(a->index);
-    for (int32_t p = 0; p < a->parts; p++)
-        a->part[p].src = at(a->part[p].src);
-    a->dst = open_table(a->dst, a->runs, a->run_count);
-    must(epx_host_push(a, NULL));
-    free((void *)(size_t)a->dst);
+    pushes_t *set = payload;
+    for (int32_t i = 0; i < set->count; i++) {
+        epx_k_push_t *a = &set->one[i];
+        a->gate = at(a->gate);
+        a->begun.lane = at(a->begun.lane);
+        a->begun.head = at(a->begun.head);
+        a->runs = at(a->runs);
+        a->index = at(a->index);
+        for (int32_t p = 0; p < a->parts; p++)
+            a->part[p].src = at(a->part[p].src);
+        a->dst = open_table(a->dst, a->runs, a->run_count);
+        a->more = i + 1 < set->count ? a + 1 : NULL;
+        a->signal = i == 0 && set->posts ? &set->signal : NULL;
+    }
+    if (set->posts)
+        open_post(&set->signal.post);
+    must(epx_host_push(set->one, NULL));
+    if (set->posts)
+        close_words(&set->signal.post.words);
+    for (int32_t i = 0; i < set->count; i++)
+        free((void *)(size_t)set->one[i].dst);
 }
 
 static epx_status_t push(const epx_k_push_t *args, epx_stream_t stream)
 {
-    epx_status_t status = EPX_OK;
-    for (; args != NULL && status == EPX_OK; args = args->more) {
-        epx_k_push_t one = *args;
-        one.more = NULL;
-        status = guarded_enqueue(stream, run_push, &one, sizeof(one));
+    pushes_t set = {.posts = args->signal != NULL};
+    if (set.posts)
+        set.signal = *args->signal;
+    for (; args != NULL; args = args->more) {
+        if (set.count == PUSHES_MAX)
+            abort();
+        set.one[set.count++] = *args;
     }
-    return status;
+    return guarded_enqueue(stream, run_push, &set, sizeof(set));
 }
 
 static void run_gather(void *payload)
@@ -145,10 +189,13 @@ static void run_combine(void *payload)
     a->kept = at(a->kept);
     a->acc = at(a->acc);
     a->out = at(a->out);
+    a->only.token = at(a->only.token);
+    a->only.start = at(a->only.start);
+    a->only.count = at(a->only.count);
     must(epx_host_combine(a, NULL));
     /* Behind the last wave the sums are nobody's. */
     int64_t tokens = a->tokens_device != NULL ? *a->tokens_device : a->tokens;
-    if (a->last && (void *)a->acc != a->out)
+    if (a->last && (void *)a->acc != a->out && a->only.part + 1 >= a->only.parts)
         memset(a->acc, 0xff, (size_t)(tokens * a->width) * sizeof(float));
 }
 
@@ -462,9 +509,15 @@ static epx_status_t ragged_layout(const struct epx_k_ragged_layout *args, epx_st
     return guarded_enqueue(stream, run_ragged_layout, &call, sizeof(call));
 }
 
+typedef struct returned {
+    epx_k_ragged_return_t a;
+    epx_k_signal_t signal;
+} returned_t;
+
 static void run_ragged_return(void *payload)
 {
-    epx_k_ragged_return_t *a = payload;
+    returned_t *call = payload;
+    epx_k_ragged_return_t *a = &call->a;
     a->runs = at(a->runs);
     a->rows = at(a->rows);
     a->first = at(a->first);
@@ -473,13 +526,22 @@ static void run_ragged_return(void *payload)
     a->weights = at(a->weights);
     a->src = at(a->src);
     a->dst = open_table(a->dst, a->runs, a->run_count);
+    if (a->signal != NULL) {
+        a->signal = &call->signal;
+        open_post(&call->signal.post);
+    }
     must(epx_host_ragged_return(a, NULL));
+    if (a->signal != NULL)
+        close_words(&call->signal.post.words);
     free((void *)(size_t)a->dst);
 }
 
 static epx_status_t ragged_return(const struct epx_k_ragged_return *args, epx_stream_t stream)
 {
-    return guarded_enqueue(stream, run_ragged_return, args, sizeof(*args));
+    returned_t call = {.a = *args};
+    if (args->signal != NULL)
+        call.signal = *args->signal;
+    return guarded_enqueue(stream, run_ragged_return, &call, sizeof(call));
 }
 
 typedef struct ring {
@@ -537,28 +599,10 @@ static epx_status_t ring_block(const struct epx_k_ring_block *args, epx_stream_t
 
 /* ---- words -------------------------------------------------------------------------------------------------- */
 
-/* The blocks as kernels may use them; the table is the caller's to free. */
-static void open_words(epx_words_t *words)
-{
-    void *const *closed = at(words->peer);
-    void **open = calloc((size_t)words->ranks, sizeof(*open));
-    if (open == NULL)
-        abort();
-    for (int32_t p = 0; p < words->ranks; p++)
-        open[p] = at(closed[p]);
-    words->peer = open;
-}
-
-static void close_words(epx_words_t *words) { free((void *)(size_t)words->peer); }
-
 static void run_word_post(void *payload)
 {
     epx_k_word_post_t *a = payload;
-    a->begin.words = at(a->begin.words);
-    a->begin.head = at(a->begin.head);
-    a->epoch.base = at(a->epoch.base);
-    a->gate = at(a->gate);
-    open_words(&a->words);
+    open_post(a);
     must(epx_host_word_post(a, NULL));
     close_words(&a->words);
 }
@@ -571,6 +615,8 @@ static epx_status_t word_post(const struct epx_k_word_post *args, epx_stream_t s
 static void run_word_wait(void *payload)
 {
     epx_k_word_wait_t *a = payload;
+    a->begin.words = at(a->begin.words);
+    a->begin.head = at(a->begin.head);
     a->beside.tell_from = at(a->beside.tell_from);
     a->beside.words = at(a->beside.words);
     a->beside.head = at(a->beside.head);
