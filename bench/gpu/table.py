@@ -5,7 +5,8 @@ with its target, what was measured, the floor that it is held against, and wheth
 
     table.py FOLDER    prints the table; writes FOLDER/table.md and FOLDER/table.json
 
-Nothing is made up where a measurement is missing: its line says why.
+Nothing is made up where a measurement is missing: its line says why. predictions.json beside this program holds what was
+expected of each line before it was measured on two H200.
 """
 from __future__ import annotations
 
@@ -294,22 +295,26 @@ def limit(issue: str, what: str, most: float, figure: Callable[[Logs], Figure], 
 
 
 TWO = [
-    share("8", "indexed dispatch over peer stores, T = 4096", 0.95, lambda l: link_share(l, "n-indexed-4096", "dispatch")),
-    share("8", "indexed dispatch over peer stores, T = 8192", 0.95, lambda l: link_share(l, "n-indexed-8192", "dispatch")),
-    share("8", "combine over peer stores, T = 4096", 0.95, lambda l: link_share(l, "n-indexed-4096", "combine")),
-    share("8", "combine over peer stores, T = 8192", 0.95, lambda l: link_share(l, "n-indexed-8192", "combine")),
+    share("8", "indexed dispatch over peer stores, T = 4096", 0.95,
+          lambda logs: link_share(logs, "n-indexed-4096", "dispatch")),
+    share("8", "indexed dispatch over peer stores, T = 8192", 0.95,
+          lambda logs: link_share(logs, "n-indexed-8192", "dispatch")),
+    share("8", "combine over peer stores, T = 4096", 0.95,
+          lambda logs: link_share(logs, "n-indexed-4096", "combine")),
+    share("8", "combine over peer stores, T = 8192", 0.95,
+          lambda logs: link_share(logs, "n-indexed-8192", "combine")),
     share("8", "indexed dispatch with 24 multiprocessors, T = 8192", 0.90,
-          lambda l: link_share(l, "n-budget", "dispatch", 24)),
+          lambda logs: link_share(logs, "n-budget", "dispatch", 24)),
     share("8", "remote half of combine (until the sums are sent) with 24 multiprocessors", 0.90,
-          lambda l: link_share(l, "n-budget", "combine_start", 24)),
+          lambda logs: link_share(logs, "n-budget", "combine_start", 24)),
     share("8", "pooled_wave dispatch over peer stores, its padded bytes, T = 4096", 0.90,
-          lambda l: link_share(l, "n-pooled", "dispatch")),
+          lambda logs: link_share(logs, "n-pooled", "dispatch")),
     share("8", "pooled_wave combine over peer stores, its padded bytes, T = 4096", 0.90,
-          lambda l: link_share(l, "n-pooled", "combine")),
+          lambda logs: link_share(logs, "n-pooled", "combine")),
     limit("8", "whole dispatch, indexed, T = 8192, over its payload floor", 1.15,
-          lambda l: whole(l, "n-indexed-8192", False), "{:.2f}", "{:.2f}"),
+          lambda logs: whole(logs, "n-indexed-8192", False), "{:.2f}", "{:.2f}"),
     limit("8", "whole dispatch, expanded, T = 8192, over its floor + 20 us", 1.25,
-          lambda l: whole(l, "n-expanded-8192", True), "{:.2f}", "{:.2f}"),
+          lambda logs: whole(logs, "n-expanded-8192", True), "{:.2f}", "{:.2f}"),
     limit("8", "T = 128 from graphs: dispatch, indexed", 22, time_of("n-small-indexed", "dispatch")),
     limit("8", "T = 128 from graphs: dispatch, expanded", 28, time_of("n-small-expanded", "dispatch")),
     limit("8", "T = 128 from graphs: combine", 26, time_of("n-small-indexed", "combine")),
@@ -330,8 +335,10 @@ TWO = [
          tests("gpus", "tests over NCCL: threads, processes, graphs, waits")),
 ]
 ONE = [
-    share("4", "push of rows in random order (kernel) over the device's copy", 0.90, kernel_share("push, T * K rows in random")),
-    share("4", "expansion, T = 8192, K = 8 (kernel), over its write floor", 0.90, kernel_share("against a fill of what")),
+    share("4", "push of rows in random order (kernel) over the device's copy", 0.90,
+          kernel_share("push, T * K rows in random")),
+    share("4", "expansion, T = 8192, K = 8 (kernel), over its write floor", 0.90,
+          kernel_share("against a fill of what")),
     share("4", "weighted combine (kernel) over its memory floor", 0.85, kernel_share("combine, K rows of a token")),
     share("4", "partial sums on the way home (kernel) over their memory floor", 0.85, kernel_share("ragged_return")),
     share("4", "pooled_wave dispatch, 2 virtual ranks, over the copy of its padded bytes", 0.90, shared_pooled),
@@ -366,15 +373,19 @@ ALSO = [
 ]
 
 
+PREDICTED: dict[str, str] = json.loads((pathlib.Path(__file__).parent / "predictions.json").read_text())["lines"]
+
+
 def judge(line: Line, logs: Logs) -> dict[str, Any]:
-    row: dict[str, Any] = {"issue": line.issue, "what": line.what, "target": line.target}
+    row: dict[str, Any] = {"issue": line.issue, "what": line.what, "target": line.target,
+                           "predicted": PREDICTED.get(line.what, "-")}
+    none = {"verdict": "not measured", "measured": "-", "floor": "-", "value": None, "share": "-"}
     try:
         figure = line.figure(logs)
     except Missing as why:
-        return row | {"verdict": "not measured", "measured": "-", "floor": "-", "value": None, "share": "-", "note": str(why)}
+        return row | none | {"note": str(why)}
     except (KeyError, TypeError, ZeroDivisionError) as what:
-        return row | {"verdict": "not measured", "measured": "-", "floor": "-", "value": None, "share": "-",
-                      "note": f"a log lacks {what}"}
+        return row | none | {"note": f"a log lacks {what}"}
     return row | {"verdict": "reached" if line.reached(figure.value) else "MISSED", "measured": figure.shown,
                   "floor": figure.floor, "value": figure.value, "note": figure.note,
                   "share": line.unit.format(figure.value) if line.unit else "-"}
@@ -407,10 +418,12 @@ def budgets(logs: Logs) -> list[tuple[int, float, float]]:
 
 
 def markdown(rows: list[dict[str, Any]], logs: Logs) -> str:
-    text = ["| issue | what | target | measured | floor | share or ratio | |", "|---|---|---|---|---|---|---|"]
+    text = ["| issue | what | target | predicted | measured | floor | share or ratio | |",
+            "|---|---|---|---|---|---|---|---|"]
     for r in rows:
         said = r["verdict"] + (f": {r['note']}" if r["note"] else "")
-        text.append(f"| {r['issue']} | {r['what']} | {r['target']} | {r['measured']} | {r['floor']} | {r['share']} | {said} |")
+        cells = [r[key] for key in ("issue", "what", "target", "predicted", "measured", "floor", "share")] + [said]
+        text.append("| " + " | ".join(cells) + " |")
     text += ["", "Floors of this run:", ""]
     text += [f"* {name}: {rate:.0f} GB/s" for name, rate in logs.floors().items()]
     text += [f"* {line.strip()}" for line in logs.text("alltoall.log").splitlines() if "GB/s" in line]
@@ -427,6 +440,10 @@ def markdown(rows: list[dict[str, Any]], logs: Logs) -> str:
 
 def main() -> int:
     logs = Logs(pathlib.Path(sys.argv[1]))
+    unknown = set(PREDICTED) - {line.what for line in TWO + ONE}
+    if unknown:
+        print(f"table.py: predictions of no line: {sorted(unknown)}", file=sys.stderr)
+        return 1
     rows = [judge(line, logs) for line in TWO + ONE]
     text = markdown(rows, logs)
     (logs.folder / "table.md").write_text(text)
