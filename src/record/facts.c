@@ -66,6 +66,15 @@ static int64_t last_time(const epx_record_operation_t *op)
                  later(later(op->posted_ns, op->seen_ns), op->ended_ns));
 }
 
+/* Whether a wait is going on. A fabric says at once for whom; where it does not, the rank's thread has not
+ * come to it: it is somewhere inside the call, and whether words are here nobody has looked. */
+static int is_waiting(const epx_record_operation_t *op, const epx_record_progress_t *progress)
+{
+    int looks = op->kind == EPX_RECORD_FOREIGN || progress->wait_mode == EPX_RECORD_EXCHANGE ||
+                __atomic_load_n(&progress->wait.peer, __ATOMIC_RELAXED) >= 0;
+    return looks && get_time(&progress->wait_begun_ns) != 0;
+}
+
 /* Which of the open operations a rank is in: one that waits, else one that was called and has not begun, else
  * one inside of which it is; the oldest of those, which is the one that a stream stands at. */
 static void find_place(epx_rank_facts_t *f)
@@ -83,9 +92,10 @@ static void find_place(epx_rank_facts_t *f)
         if (op.state == EPX_RECORD_ENDED)
             continue;
         const epx_record_progress_t *progress = epx_record_progress(f->record, &op, &peers);
-        int waits =
-            progress != NULL && op.state >= EPX_RECORD_BEGUN && get_time(&progress->wait_begun_ns) != 0;
+        int waits = progress != NULL && op.state >= EPX_RECORD_BEGUN && is_waiting(&op, progress);
+        int is_in_wait = progress != NULL && get_time(&progress->wait_begun_ns) != 0;
         epx_rank_place_t place = waits                             ? EPX_PLACE_WAITS
+                                 : is_in_wait                      ? EPX_PLACE_INSIDE
                                  : op.state == EPX_RECORD_ENQUEUED ? EPX_PLACE_ENQUEUED
                                  : op.state != EPX_RECORD_POSTED   ? EPX_PLACE_INSIDE
                                                                    : EPX_PLACE_OUTSIDE;
@@ -282,8 +292,10 @@ static int has_sent(const void *record, const epx_record_operation_t *op, int32_
         *sent_p = get64(&peers[to].sent);
     if (op->state == EPX_RECORD_ENDED && op->status == 0)
         return 1;
+    /* A block goes out inside of the same call that waits for the others': it has when that looks for the
+     * same step. */
     if (waiting->wait_mode == EPX_RECORD_EXCHANGE && of_words)
-        return *sent_p != 0;
+        return *sent_p != 0 && progress->wait.peer >= 0 && progress->wait.expected >= expected;
     /* One call may set a word several times, hop by hop. */
     if (*sent_p != 0)
         return *sent_p == expected || epx_epoch_is_beyond(*sent_p, expected, of_words);

@@ -441,6 +441,8 @@ static int is_lost(const epx_scene_t *s, epx_verdict_t *v)
     if (f->next_place >= 0 && f->progress.wait_mode == 0 &&
         f->progress.wait.seen == f->progress.wait.expected)
         return 0; /* it is here: the rank is about to go on */
+    if (f->works && f->life == EPX_LIFE_UNKNOWN)
+        return 0; /* it is ready to look, and others have the processor */
     v->rank = s->root;
     v->peer = s->victim;
     snprintf(v->text, sizeof(v->text), "rank %d says that it has sent, %.1f s ago; rank %d has not seen it",

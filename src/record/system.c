@@ -100,5 +100,11 @@ void epx_system_look(int32_t pid, int32_t thread, epx_system_thread_info_t *info
     snprintf(path, sizeof(path), "/proc/%d/task/%d/schedstat", pid, thread);
     if (read_file(path, text, sizeof(text)) > 0 && sscanf(text, "%llu", &exact) == 1 && exact > 0)
         info_p->cpu_ns = exact;
+    static const char naps[] = "\nvoluntary_ctxt_switches:";
+    char status[4096];
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/status", pid, thread);
+    const char *found = read_file(path, status, sizeof(status)) > 0 ? strstr(status, naps) : NULL;
+    if (found != NULL)
+        info_p->naps = strtoull(found + sizeof(naps) - 1, NULL, 10);
     info_p->children = has_running_child(pid);
 }

@@ -16,6 +16,7 @@ uint64_t epx_system_boot(void);
 typedef struct epx_system_thread_info {
     char state;       /* 'R', 'S', 'D', 'T', 'Z'; 0: there is no such process or thread */
     uint64_t cpu_ns;  /* used so far */
+    uint64_t naps;    /* times that it gave the processor up by itself */
     uint64_t works;   /* grows while it takes memory pages or reads and writes files */
     int32_t children; /* 1: the process has a child that runs */
 } epx_system_thread_info_t;

@@ -11,6 +11,9 @@
 
 enum { READY_LOOKS = 3 };
 
+/* An earlier look tells nothing of what a thread does now. */
+#define OLD_NS ((int64_t)1000000000)
+
 /* A process whose watchdog has not written for so long is no more, where the system cannot be asked about it.
  */
 #define SILENT_NS ((int64_t)1500000000)
@@ -100,7 +103,7 @@ static epx_rank_life_t life_of(const epx_system_thread_info_t *before, const epx
         return EPX_LIFE_GONE;
     if (now->state == 'T' || now->state == 't')
         return EPX_LIFE_STOPPED;
-    if (before->state == 0)
+    if (before->state == 0 || now->state == 'R' || now->state == 'D')
         return EPX_LIFE_UNKNOWN;
     return EPX_LIFE_SLEEPS;
 }
@@ -137,12 +140,18 @@ static void look_at(epx_looked_at_t *rank, int64_t now_ns)
     int64_t passed = now_ns - rank->before_ns;
     rank->life = life_of(&rank->before, &now, is_there(head->pid));
     /* It has used a twentieth of a processor; or it was ready to run at every one of several looks, and
-     * others had the processor. A loop with naps does neither. */
-    rank->ready = now.state == 'R' || now.state == 'D' ? rank->ready + 1 : 0;
-    if (rank->life == EPX_LIFE_SLEEPS &&
-        ((int64_t)(now.cpu_ns - rank->before.cpu_ns) > passed / 20 || rank->ready >= READY_LOOKS))
+     * others had the processor. A loop with naps does neither, but may be seen when it has just been woken:
+     * then it is late, and what it does is not known yet. */
+    int is_ready = now.state == 'R' || now.state == 'D',
+        is_known = rank->before.state != 0 && passed < OLD_NS;
+    rank->ready = is_ready && now.naps == rank->before.naps ? rank->ready + 1 : is_ready;
+    int runs = (int64_t)(now.cpu_ns - rank->before.cpu_ns) > passed / 20 || rank->ready >= READY_LOOKS;
+    if (is_known && runs && rank->life < EPX_LIFE_STOPPED)
         rank->life = EPX_LIFE_RUNS;
-    rank->works = rank->before.state != 0 && (now.works > rank->before.works + 16 || now.children);
+    if (!is_known && rank->life == EPX_LIFE_SLEEPS)
+        rank->life = EPX_LIFE_UNKNOWN;
+    rank->works = (is_known && (now.works > rank->before.works + 16 || now.children)) ||
+                  (is_ready && rank->life == EPX_LIFE_UNKNOWN);
     rank->before = now;
     rank->before_ns = now_ns;
 }

@@ -25,6 +25,7 @@ enum {
     CALM_MS = 2000,
     LOSS_MS = 3000,
     EARLY_MS = 200,
+    UNKNOWN_LOOKS = 4,
     JOBS = 16,
     WARM_UP_FACTOR = 20
 };
@@ -40,6 +41,8 @@ typedef struct job_state {
     char folder[EPX_RECORDER_PATH_BYTES];
     int64_t looked_ns, suspected_ns;
     int32_t looks;
+    epx_verdict_kind_t candidate; /* what the last look gave, and of whom */
+    int32_t candidate_rank, candidate_looks;
     int32_t has_verdict, has_acted;
     int32_t command; /* EPX_ON_HANG_CMD's process while it is waited for */
     epx_verdict_t verdict;
@@ -217,6 +220,21 @@ static int64_t early_ns(const job_state_t *state, int64_t tick)
     return (tick + room) * 1000000;
 }
 
+/* What a thread does is seen at looks, which may come late on a machine that is overloaded: what needs to
+ * know it must be so at two in a row, and nothing is called unknown before some more. */
+static int is_confirmed(job_state_t *state, const epx_verdict_t *found)
+{
+    if (is_certain(state, found))
+        return 1;
+    if (found->kind != state->candidate || found->rank != state->candidate_rank) {
+        state->candidate = found->kind;
+        state->candidate_rank = found->rank;
+        state->candidate_looks = state->looks;
+    }
+    int32_t needed = found->kind == EPX_VERDICT_UNKNOWN ? UNKNOWN_LOOKS : 1;
+    return state->looks >= 2 && state->looks - state->candidate_looks >= needed;
+}
+
 static int64_t look_ns(int64_t tick) { return (tick * 5 < LOOK_MS ? tick * 5 : LOOK_MS) * 1000000; }
 
 static void look_closely(job_state_t *state, int64_t now, int64_t tick)
@@ -233,9 +251,10 @@ static void look_closely(job_state_t *state, int64_t now, int64_t tick)
         state->looked_ns = now;
         state->looks++;
     }
-    epx_view_classify(state->view, now + early_ns(state, tick), &found);
+    /* Judged a look before it must be said, so that a second one can confirm it. */
+    epx_view_classify(state->view, now + early_ns(state, tick) + look_ns(tick), &found);
     found.found_ns = now;
-    if (found.kind == EPX_VERDICT_NONE || (state->looks < 2 && !is_certain(state, &found)))
+    if (found.kind == EPX_VERDICT_NONE || !is_confirmed(state, &found))
         return;
     state->stuck_ns = now;
     if (state->has_verdict)

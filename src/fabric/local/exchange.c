@@ -67,7 +67,7 @@ epx_status_t epx_local_await_step(local_watch_t *watch, const local_channel_t *c
         if (state == STEP_ARRIVED)
             return EPX_OK;
         result->peer = p;
-        result->expected = step;
+        result->expected = credit ? step - 2 : step; /* who looks for `step` has sent its own */
         result->seen = word_step(atomic_load_explicit(&channel->word[p], memory_order_relaxed));
         if (state == STEP_FAILED) {
             result->failure = step;

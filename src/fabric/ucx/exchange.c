@@ -81,7 +81,7 @@ static epx_status_t await_step(ucx_watch_t *watch, int32_t index, int32_t p, uin
         if (is_last_look)
             return EPX_ERR_PEER;
         result->peer = p;
-        result->expected = step;
+        result->expected = credit ? step - 2 : step; /* who looks for `step` has sent its own */
         result->seen = word_step(load_row(fabric, fabric->layout.step, index, p));
         if (state == STEP_FAILED) {
             result->failure = step;
