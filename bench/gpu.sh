@@ -218,6 +218,7 @@ else
 fi
 
 stage table
+"$python" -c '' 2> /dev/null || python=python3
 timeout 30 "$python" bench/gpu/table.py "$logs" || status=1
 printf '\n%s and %s; %d s in all\n' "$logs/table.md" table.json $((SECONDS - begin))
 exit $status
