@@ -24,7 +24,7 @@ static uint64_t word_step(uint64_t word) { return word >> 1; }
 /* I2 and I3 of local.h. */
 static step_state_t step_of(const local_channel_t *channel, int32_t p, uint64_t step)
 {
-    uint64_t word = atomic_load_explicit(&channel->word[p], memory_order_acquire);
+    uint64_t word = atomic_load_explicit(&channel->word[p], memory_order_seq_cst);
     if (word_step(word) == step)
         return STEP_ARRIVED;
     if (word_step(word) > step)
@@ -42,7 +42,7 @@ static step_state_t step_of(const local_channel_t *channel, int32_t p, uint64_t 
 /* I1: rank p is past step - 2. */
 static int has_credit(const local_channel_t *channel, int32_t p, uint64_t step)
 {
-    return word_step(atomic_load_explicit(&channel->word[p], memory_order_acquire)) + 1 >= step ||
+    return word_step(atomic_load_explicit(&channel->word[p], memory_order_seq_cst)) + 1 >= step ||
            atomic_load_explicit(&channel->failure[p], memory_order_acquire) + 1 >= step;
 }
 
@@ -75,7 +75,7 @@ epx_status_t epx_local_await_step(local_watch_t *watch, const local_channel_t *c
         }
         start_clock(watch, timeout_ms);
         int32_t culprit = p;
-        epx_status_t status = epx_local_pause(watch, &spin, bell, &culprit);
+        epx_status_t status = epx_local_pause(watch, &channel->word[p], &spin, bell, &culprit);
         if (status != EPX_OK) {
             result->peer = culprit;
             return status;
@@ -97,11 +97,11 @@ static epx_status_t post_step(local_fabric_t *fabric, int32_t index, const circl
     for (int32_t i = 0; i < circle->size; i++) {
         local_fabric_t *peer = fabric->peer[circle_rank(circle, i)];
         local_channel_t *channel = &peer->channel[index];
-        if (failed)
-            atomic_store_explicit(&channel->failure[circle->me], step, memory_order_release);
-        else
-            atomic_store_explicit(&channel->word[circle->me], step << 1 | mine->failed_before,
-                                  memory_order_release);
+        if (!failed) {
+            epx_local_tell(fabric, peer, &channel->word[circle->me], step << 1 | mine->failed_before);
+            continue;
+        }
+        atomic_store_explicit(&channel->failure[circle->me], step, memory_order_release);
         if (peer != fabric)
             epx_bell_ring(&peer->bell);
     }

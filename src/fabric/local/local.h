@@ -31,6 +31,15 @@
  * rank failed, or is ahead) waits for each.
  *
  * - R5: the calls of a lane are ordered on the device, by one stream or by the caller's own events.
+ *
+ * Who rings. S ranks that ring each other at every post would wake each other S * S times for a wait that
+ * ends once, so a post rings only the ranks that sleep for the very word that it has set.
+ *
+ * - B1: before a rank sleeps it says for which word (`awaits`), and looks at that word once more; a post sets
+ * the word first and looks at `awaits` after. All four are sequentially consistent, so either the post sees
+ * who awaits it, or the look sees the word. A stale `awaits` costs a ring that nobody needed.
+ *
+ * - B2: whatever else ends a wait (failure words, the abort, survivors) rings without asking.
  */
 #ifndef EPX_FABRIC_LOCAL_LOCAL_H
 #define EPX_FABRIC_LOCAL_LOCAL_H
@@ -106,6 +115,7 @@ struct local_fabric {
     int32_t *alive; /* [S] survivors' old ranks, for the channel of the survivors */
     int32_t alive_count, alive_rank;
     _Alignas(64) epx_bell_t bell;
+    _Atomic uintptr_t awaits; /* B1: the word's address; 0: has not slept yet */
 };
 
 /* Behind the configured exchange channels: one for set-up, one for survivors (it ignores the abort). */
@@ -120,11 +130,13 @@ typedef struct local_watch {
     const epx_patience_t *patience; /* or NULL */
 } local_watch_t;
 
-/* One look that failed: counts spins, then sleeps. EPX_ERR_TIMEOUT at the deadline, PEER or ABORTED after an
- * abort
- * (*culprit_p: the aborting rank). `spin` is the caller's counter, 0 at first; `bell` was noted before the
- * look. */
-epx_status_t epx_local_pause(local_watch_t *watch, int32_t *spin, uint32_t bell, int32_t *culprit_p);
+/* One look at `word` that failed: counts spins, then sleeps (B1). EPX_ERR_TIMEOUT at the deadline, PEER or
+ * ABORTED after an abort (*culprit_p: the aborting rank). `spin` is the caller's counter, 0 at first; `bell`
+ * was noted before the look. */
+epx_status_t epx_local_pause(local_watch_t *watch, const _Atomic uint64_t *word, int32_t *spin, uint32_t bell,
+                             int32_t *culprit_p);
+/* Sets a word of the peer's that I write, and wakes him if he sleeps for it (B1). */
+void epx_local_tell(local_fabric_t *fabric, local_fabric_t *peer, _Atomic uint64_t *word, uint64_t value);
 
 epx_status_t epx_local_post(epx_fabric_t *, const epx_post_t *, epx_stream_t);
 epx_status_t epx_local_wait(epx_fabric_t *, const epx_wait_t *, epx_wait_result_t *, epx_stream_t);

@@ -4,6 +4,14 @@
 
 static uint64_t epoch_value(epx_epoch_t epoch) { return (epoch.base != NULL ? *epoch.base : 0) + epoch.add; }
 
+void epx_local_tell(local_fabric_t *fabric, local_fabric_t *peer, _Atomic uint64_t *word, uint64_t value)
+{
+    /* Beside B1: the rows that this thread stored before are visible to who sees the word. */
+    atomic_store_explicit(word, value, memory_order_seq_cst);
+    if (peer != fabric && atomic_load_explicit(&peer->awaits, memory_order_seq_cst) == (uintptr_t)word)
+        epx_bell_ring(&peer->bell);
+}
+
 epx_status_t epx_local_post(epx_fabric_t *base, const epx_post_t *post, epx_stream_t stream)
 {
     local_fabric_t *fabric = (local_fabric_t *)base;
@@ -18,12 +26,8 @@ epx_status_t epx_local_post(epx_fabric_t *base, const epx_post_t *post, epx_stre
     int64_t place = (int64_t)post->channel * base->ranks + base->rank;
     int32_t first = post->peer == EPX_ALL_PEERS ? 0 : post->peer;
     int32_t last = post->peer == EPX_ALL_PEERS ? base->ranks - 1 : post->peer;
-    for (int32_t p = first; p <= last; p++) {
-        /* Release: the rows that this thread stored before are visible to who sees the word. */
-        atomic_store_explicit(&fabric->peer[p]->word[place], epoch, memory_order_release);
-        if (p != base->rank)
-            epx_bell_ring(&fabric->peer[p]->bell);
-    }
+    for (int32_t p = first; p <= last; p++)
+        epx_local_tell(fabric, fabric->peer[p], &fabric->peer[p]->word[place], epoch);
     return EPX_OK;
 }
 
@@ -41,7 +45,8 @@ epx_status_t epx_local_post_failure(epx_fabric_t *base, int32_t failure_channel,
     return EPX_OK;
 }
 
-epx_status_t epx_local_pause(local_watch_t *watch, int32_t *spin, uint32_t bell, int32_t *culprit_p)
+epx_status_t epx_local_pause(local_watch_t *watch, const _Atomic uint64_t *word, int32_t *spin, uint32_t bell,
+                             int32_t *culprit_p)
 {
     local_fabric_t *fabric = watch->fabric;
     if (!watch->ignores_abort) {
@@ -65,7 +70,11 @@ epx_status_t epx_local_pause(local_watch_t *watch, int32_t *spin, uint32_t bell,
             return EPX_ERR_TIMEOUT;
         watch->deadline_ns = now + more_ms * 1000000;
     }
-    epx_bell_sleep(&fabric->bell, bell, watch->deadline_ns);
+    if (atomic_load_explicit(&fabric->awaits, memory_order_relaxed) != (uintptr_t)word)
+        atomic_store_explicit(&fabric->awaits, (uintptr_t)word,
+                              memory_order_seq_cst); /* the caller looks again */
+    else
+        epx_bell_sleep(&fabric->bell, bell, watch->deadline_ns);
     return EPX_OK;
 }
 
@@ -99,7 +108,7 @@ static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32
     int32_t spin = 0;
     for (;;) {
         uint32_t bell = epx_bell_count(&fabric->bell);
-        uint64_t seen = atomic_load_explicit(word, memory_order_acquire);
+        uint64_t seen = atomic_load_explicit(word, memory_order_seq_cst);
         if (arrived(seen, result->expected, wait->mode))
             return EPX_OK;
         result->peer = peer;
@@ -120,7 +129,7 @@ static epx_status_t wait_for(local_watch_t *watch, const epx_wait_t *wait, int32
             return EPX_ERR_PEER;
         }
         int32_t culprit = peer;
-        epx_status_t status = epx_local_pause(watch, &spin, bell, &culprit);
+        epx_status_t status = epx_local_pause(watch, word, &spin, bell, &culprit);
         if (status != EPX_OK) {
             result->peer = culprit;
             return status;
