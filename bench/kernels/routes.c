@@ -226,9 +226,13 @@ static void make_pooled(kernels_bench_t *bench, routed_t *r)
                                     .list = bench_take(bench, home * 4, NULL),
                                     .valid = r->gate1.valid,
                                     .stamp = 7,
-                                    .headers = bench_take(bench, (size_t)header * RANKS, NULL)};
+                                    .header_row = -1};
+    void *headers = bench_take(bench, (size_t)header * RANKS, NULL), *dst[RANKS];
+    for (int32_t d = 0; d < RANKS; d++)
+        dst[d] = headers;
+    r->pack.dst = bench_take(bench, sizeof(dst), dst);
     r->gate2 = (epx_k_pooled_gate2_t){.layout = &r->pooled,
-                                      .headers = r->pack.headers,
+                                      .headers = headers,
                                       .stamp = 7,
                                       .to = bench_take(bench, home * 4, NULL),
                                       .from = bench_take(bench, (size_t)(half * rows) * 4, NULL),

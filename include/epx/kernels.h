@@ -191,14 +191,20 @@ typedef struct epx_k_rows {
     int32_t experts;
 } epx_k_rows_t;
 
-/* dst row g = src row index[g], for all rows g of the batch (index NULL: g itself). Any number of bytes per
- * row. */
+/*
+ * dst row g = src row index[g], for all rows g of the batch (index NULL: g itself). Any number of bytes per
+ * row. With own: an index s in own_first .. own_first + own_count - 1 means row own[s - own_first] /
+ * own_divide of own_src.
+ */
 typedef struct epx_k_gather {
     epx_k_rows_t rows;
     const int32_t *index; /* [rows] */
     const void *src;
     void *dst;
     int64_t src_stride, dst_stride, bytes;
+    const int32_t *own;  /* or NULL; with index only */
+    const void *own_src; /* rows src_stride apart */
+    int32_t own_first, own_count, own_divide;
     int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_gather_t;
 
@@ -238,6 +244,9 @@ typedef struct epx_k_token_part {
  * place[t, k] in lo .. hi-1 means row place - lo of `rows`; anything else is not of this wave.
  * first: acc starts at +0 (for every token), else it goes on. last: out[t] = acc[t] in out_type for every
  * token; what acc itself holds afterwards is not promised (unless it equals out).
+ *
+ * waves > 1: all waves at once. lo .. hi - 1 are that many blocks of equal size, one wave each, and the chain
+ * goes over waves ascending, then k. Where a call is the first and the last acc may be NULL.
  */
 typedef struct epx_k_combine {
     int64_t tokens;
@@ -253,6 +262,7 @@ typedef struct epx_k_combine {
     float *acc;          /* [tokens, width]; may equal out when out_type is EPX_FP32 */
     void *out;
     int32_t first, last;
+    int32_t waves; /* 0 or 1: one */
     int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
     epx_k_token_part_t only;
 } epx_k_combine_t;
@@ -332,6 +342,7 @@ typedef struct epx_k_checksum {
  * expert. */
 typedef struct epx_k_verify {
     epx_k_rows_t rows;
+    const int32_t *index; /* or NULL */
     const void *src;
     int64_t stride, bytes;
     const uint32_t *sum; /* [rows], as EPX_PART_CHECKSUM writes them */

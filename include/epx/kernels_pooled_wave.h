@@ -99,7 +99,11 @@ typedef struct epx_k_pooled_pack {
     const int64_t *valid;          /* [m] */
     const int32_t *status;         /* [1] goes into the headers where it is negative; NULL: they say EPX_OK */
     uint32_t stamp;
-    unsigned char *headers; /* out [S, header_bytes]; NULL: not wanted */
+    /* The header of the slab to d goes straight to row `header_row` (-1: row d) of the headers that begin
+     * headers_offset behind dst[d]. dst NULL: no headers are wanted. */
+    void *const *dst; /* [S] base of each peer */
+    int64_t headers_offset;
+    int32_t header_row;
     int64_t *start, *count; /* out [home_rows] each, as epx_k_rows of home_rows experts with one row or none;
                                NULL: not wanted */
     int32_t units;          /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
@@ -120,7 +124,8 @@ typedef struct epx_k_pooled_gate2 {
     int32_t *from; /* out [batch rows]: incoming row of every counted batch row */
     uint8_t *kept; /* out [S * slab_rows]: 1 where `to` is a row */
     int64_t *start, *count;  /* out [El] */
-    int32_t counts;          /* 1: kept and dropped_receiver of the head are added to */
+    int32_t counts;          /* 1: kept and dropped_receiver of the head are added to; 2: they begin at 0 */
+    int32_t *confirmed;      /* out [1]: 1, whatever has come; or NULL */
     epx_k_verdict_t verdict; /* done with every call; its counts are those of the head after it */
     int64_t *bad; /* out [2]: a source whose header is not of this move, and what its stamp says; or one
                      with a tag out of range, and that tag negated; bad[0] = -1: all is well. No

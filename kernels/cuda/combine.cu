@@ -15,18 +15,70 @@ namespace
 
 enum { THREADS = 1024, TOGETHER = 1 };
 
-/* Terms k0 .. k0 + 31 of token t, one on each lane. */
-__device__ inline terms terms_of(const epx_k_combine_t &args, int64_t t, int32_t k0)
+/* Places lo .. hi - 1. */
+struct range {
+    int64_t lo, hi;
+};
+
+__device__ inline int32_t waves_of(const epx_k_combine_t &args) { return max(args.waves, 1); }
+
+__device__ inline range range_of(const epx_k_combine_t &args, int32_t wave)
+{
+    int64_t each = (args.hi - args.lo) / waves_of(args);
+    return {args.lo + wave * each, args.lo + (wave + 1) * each};
+}
+
+/* A token's terms are brought into order once: all lie on the lanes together. */
+__device__ inline bool by_lanes(const epx_k_combine_t &args)
+{
+    return args.columns <= WARP || waves_of(args) == 1;
+}
+
+/* Terms k0 .. k0 + 31 of token t, one on each lane, of a range of places. row: this lane's, behind lo. */
+__device__ inline terms terms_of(const epx_k_combine_t &args, int64_t t, int32_t k0, const range &of_places,
+                                 int64_t &row)
 {
     int32_t k = k0 + lane_id();
-    int64_t a = t * args.columns + k, place = k < args.columns ? fresh(args.place + a) : -1,
-            row = place - args.lo;
-    bool there = place >= args.lo && place < args.hi && (args.kept == nullptr || fresh(args.kept + row) != 0);
+    int64_t a = t * args.columns + k, place = k < args.columns ? fresh(args.place + a) : -1;
+    row = place - args.lo;
+    bool there = place >= of_places.lo && place < of_places.hi &&
+                 (args.kept == nullptr || fresh(args.kept + row) != 0);
     terms of = {__ballot_sync(ALL, there), nullptr, 1.0f};
     if (there) {
         of.row = (const char *)args.rows + row * args.row_stride;
         of.weight = args.weights != nullptr ? fresh(args.weights + a) : 1.0f;
     }
+    return of;
+}
+
+/* Of all waves: those of the first wave to the first lanes, and so on. lane: [32] shared, the warp's own. */
+__device__ inline void order_by_wave(const epx_k_combine_t &args, terms &of, int64_t row, uint8_t *lane)
+{
+    int32_t each = (int32_t)((args.hi - args.lo) / args.waves), before = 0,
+            wave = of.mask & (1u << lane_id()) ? (int32_t)row / each : -1;
+    __syncwarp(); /* what stood there has been read */
+    for (int32_t w = 0; w < args.waves; w++) {
+        unsigned same = __ballot_sync(ALL, wave == w);
+        if (wave == w)
+            lane[before + __popc(same & ((1u << lane_id()) - 1))] = (uint8_t)lane_id();
+        before += __popc(same);
+    }
+    __syncwarp();
+    int32_t from = lane_id() < before ? lane[lane_id()] : lane_id();
+    of.row = (const char *)__shfl_sync(ALL, (unsigned long long)(uintptr_t)of.row, from);
+    of.weight = __shfl_sync(ALL, of.weight, from);
+    of.mask = before == WARP ? ALL : (1u << before) - 1;
+}
+
+/* The first terms of token t: all, or with many columns 32 of the only wave, or none. */
+__device__ inline terms first_terms(const epx_k_combine_t &args, int64_t t, uint8_t *lane)
+{
+    int64_t row;
+    if (!by_lanes(args))
+        return {0, nullptr, 1.0f};
+    terms of = terms_of(args, t, 0, {args.lo, args.hi}, row);
+    if (waves_of(args) > 1)
+        order_by_wave(args, of, row, lane);
     return of;
 }
 
@@ -42,8 +94,13 @@ __device__ inline void combine_blocks(const epx_k_combine_t &args, int64_t t, in
             if (first + g < end && element_of<N>(first + g) < args.width)
                 load_floats<N>(sum + element_of<N>(first + g), acc[g]);
     add_terms<T, N, TOGETHER>(acc, first, end, args.width, of);
-    for (int32_t k0 = WARP; k0 < args.columns; k0 += WARP)
-        add_terms<T, N, TOGETHER>(acc, first, end, args.width, terms_of(args, t, k0));
+    int32_t waves = args.columns > WARP ? waves_of(args) : 0;
+    for (int32_t w = 0; w < waves; w++) {
+        int64_t row;
+        for (int32_t k0 = by_lanes(args) ? WARP : 0; k0 < args.columns; k0 += WARP)
+            add_terms<T, N, TOGETHER>(acc, first, end, args.width,
+                                      terms_of(args, t, k0, range_of(args, w), row));
+    }
     char *out = (char *)args.out + t * args.width * (args.out_type == EPX_FP32 ? 4 : 2);
 #pragma unroll
     for (int g = 0; g < TOGETHER; g++) {
@@ -74,6 +131,7 @@ __device__ inline int32_t bound(const epx_k_token_part_t &only, int32_t p, int32
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS, 1) combine(const __grid_constant__ epx_k_combine_t args)
 {
+    __shared__ uint8_t lane[THREADS / WARP][WARP];
     behind_previous();
     let_next_begin();
     int32_t tokens = (int32_t)(args.tokens_device != nullptr ? fresh(args.tokens_device) : args.tokens);
@@ -87,7 +145,7 @@ __global__ void __launch_bounds__(THREADS, 1) combine(const __grid_constant__ ep
     for (int32_t unit = warp_of_grid(); unit < tokens * cut; unit += warps_of_grid()) {
         int32_t of_part = unit / cut, first = (unit - of_part * cut) * each, end = min(first + each, blocks),
                 t = begin + of_part;
-        terms of = terms_of(args, t, 0);
+        terms of = first_terms(args, t, lane[threadIdx.x / WARP]);
         if (of.mask == 0 && args.columns <= WARP && !args.first && !args.last)
             continue;
         for (int32_t block = first; block < end; block += TOGETHER)

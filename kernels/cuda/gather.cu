@@ -44,9 +44,16 @@ __device__ inline int32_t build(gather_shared &shared, const epx_k_gather_t &arg
     });
 }
 
-__device__ inline int64_t source_of(const epx_k_gather_t &args, int32_t g)
+__device__ inline const char *source_of(const epx_k_gather_t &args, int32_t g)
 {
-    return args.index != nullptr ? fresh(args.index + g) : g;
+    int32_t s = args.index != nullptr ? fresh(args.index + g) : g;
+    if (args.own != nullptr) {
+        int32_t own = s - args.own_first;
+        if (own >= 0 && own < args.own_count)
+            return (const char *)args.own_src +
+                   (int64_t)(fresh(args.own + own) / args.own_divide) * args.src_stride;
+    }
+    return (const char *)args.src + s * args.src_stride;
 }
 
 /* Rows at multiples of 16 bytes. */
@@ -78,7 +85,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) gather_bulk(const __grid_consta
                 int32_t r = (int32_t)(unit / cut), from = (int32_t)(unit - (int64_t)r * cut) * each;
                 int32_t i = find_segment_alone(before, n, r), g = shared.first[i] + r - before[i];
                 to = (char *)args.dst + g * args.dst_stride + from;
-                src = (const char *)args.src + source_of(args, g) * args.src_stride + from;
+                src = source_of(args, g) + from;
                 bytes = min(width - from, each);
             }
             move_pieces(mover, to, src, bytes);
@@ -108,8 +115,7 @@ __global__ void __launch_bounds__(THREADS, 1) gather_rows(const __grid_constant_
             for (int32_t unit = warp_of_grid(); unit < total * cut; unit += warps_of_grid()) {
                 int32_t r = unit / cut, from = (unit - r * cut) * each;
                 int32_t i = find_segment(before, n, r), g = shared.first[i] + r - before[i];
-                copy_bytes<false>((char *)args.dst + g * args.dst_stride + from,
-                                  (const char *)args.src + source_of(args, g) * args.src_stride + from,
+                copy_bytes<false>((char *)args.dst + g * args.dst_stride + from, source_of(args, g) + from,
                                   min(bytes - from, each));
             }
         } else {
@@ -117,8 +123,7 @@ __global__ void __launch_bounds__(THREADS, 1) gather_rows(const __grid_constant_
                  r += (int64_t)gridDim.x * THREADS) {
                 int32_t i = find_segment_alone(before, n, (int32_t)r),
                         g = shared.first[i] + (int32_t)r - before[i];
-                copy_few((char *)args.dst + g * args.dst_stride,
-                         (const char *)args.src + source_of(args, g) * args.src_stride, args.bytes);
+                copy_few((char *)args.dst + g * args.dst_stride, source_of(args, g), args.bytes);
             }
         }
     }
@@ -137,7 +142,8 @@ width width_of(const epx_k_gather_t *args)
 {
     if (args->bytes <= FEW_BYTES)
         return NARROW;
-    bool aligned = by_16(args->src, args->src_stride | args->bytes) && by_16(args->dst, args->dst_stride);
+    bool aligned = by_16(args->src, args->src_stride | args->bytes) && by_16(args->dst, args->dst_stride) &&
+                   by_16(args->own_src, 0);
     return aligned ? ALIGNED : ODD;
 }
 

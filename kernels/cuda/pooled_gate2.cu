@@ -254,6 +254,12 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
         shared.failed = args.verdict.head->valid < 0 ? layout.rank : INT32_MAX;
     __syncthreads();
     look_at_headers(r, tables);
+    if (our.thread() == 0 && our.index() == 0) {
+        if (args.confirmed != nullptr)
+            *args.confirmed = 1;
+        if (args.counts == 2 && layout.splits == 1) /* added to behind the cluster's barrier */
+            args.verdict.head->kept = args.verdict.head->dropped_receiver = 0;
+    }
     __syncthreads();
     if (shared.failed != INT32_MAX) {
         die(r, our);
@@ -263,6 +269,12 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
     our.sync(); /* counts of the head are block 0's: behind this all are there */
     if (layout.splits == 1 && our.thread() == 0)
         verdict_done(args.verdict);
+}
+
+/* Several virtual destinations: each adds its own. */
+__global__ void clear_counts(const __grid_constant__ epx_k_pooled_gate2_t args)
+{
+    args.verdict.head->kept = args.verdict.head->dropped_receiver = 0;
 }
 
 /* Several virtual destinations: bad[0] is still the number of what is wrong, or all ones. */
@@ -292,6 +304,8 @@ extern "C" epx_status_t epx_cuda_pooled_gate2(const epx_k_pooled_gate2_t *args, 
     if (layout.splits > 1)
         status = epx_cuda_status(cudaMemsetAsync(args->bad, 0xff, sizeof(int64_t), (cudaStream_t)stream),
                                  "pooled_gate2");
+    if (status == EPX_OK && layout.splits > 1 && args->counts == 2)
+        status = launch("pooled_gate2", {1, 1, 0, 1}, stream, clear_counts, *args);
     if (status == EPX_OK)
         status = launch("pooled_gate2",
                         {blocks * layout.splits, plan.threads,

@@ -28,6 +28,13 @@ __device__ inline int32_t slab_of(const pooled_layout &layout, int32_t h)
     return find_segment_alone(layout.base, layout.ranks, h);
 }
 
+__device__ inline unsigned char *header_to(const epx_k_pooled_pack_t &args, const pooled_layout &layout,
+                                           int32_t d)
+{
+    int64_t row = args.header_row >= 0 ? args.header_row : d;
+    return (unsigned char *)args.dst[d] + args.headers_offset + row * layout.header_bytes;
+}
+
 __device__ inline void write_tags(const epx_k_pooled_pack_t &args, const pooled_layout &layout,
                                   const team &our)
 {
@@ -35,7 +42,7 @@ __device__ inline void write_tags(const epx_k_pooled_pack_t &args, const pooled_
     for (int32_t h = our.thread(); h < layout.home_rows; h += our.threads()) {
         int32_t d = slab_of(layout, h), a = args.list[h], q = h - layout.base[d];
         uint32_t tag = a < 0 ? 0 : (uint32_t)layout.local[args.expert[a]] + 1;
-        unsigned char *to = args.headers + d * layout.header_bytes + tags;
+        unsigned char *to = header_to(args, layout, d) + tags;
         if (layout.tag_bytes == 2)
             ((uint16_t *)to)[q] = (uint16_t)tag;
         else
@@ -43,7 +50,7 @@ __device__ inline void write_tags(const epx_k_pooled_pack_t &args, const pooled_
     }
     for (int32_t i = our.thread(); i < layout.ranks * layout.splits; i += our.threads()) {
         int32_t d = i / layout.splits, v = i - d * layout.splits;
-        unsigned char *header = args.headers + d * layout.header_bytes;
+        unsigned char *header = header_to(args, layout, d);
         if (v == 0) {
             ((int32_t *)header)[0] = args.status != nullptr && *args.status < 0 ? *args.status : EPX_OK;
             ((uint32_t *)header)[1] = args.stamp;
@@ -63,10 +70,10 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
         args.list[h] = -1;
     our.sync();
     fill_list(args, layout, our);
-    if (args.headers == nullptr && args.start == nullptr)
+    if (args.dst == nullptr && args.start == nullptr)
         return;
     our.sync();
-    if (args.headers != nullptr)
+    if (args.dst != nullptr)
         write_tags(args, layout, our);
     if (args.start != nullptr)
         for (int32_t h = our.thread(); h < layout.home_rows; h += our.threads()) {

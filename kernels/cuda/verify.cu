@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(THREADS) verify(const __grid_constant__ epx_k_
              r += (int32_t)(gridDim.x * THREADS)) {
             int32_t e = find_segment_alone(table.before, n, r);
             int64_t g = start[e] + r - table.before[e];
-            if (row_checksum((const char *)args.src + g * args.stride, args.bytes) != args.sum[g])
+            int64_t row = args.index != nullptr ? args.index[g] : g;
+            if (row_checksum((const char *)args.src + row * args.stride, args.bytes) != args.sum[g])
                 report_bad(args.bad, before + r);
         }
         before += total;

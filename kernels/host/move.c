@@ -112,6 +112,14 @@ epx_status_t epx_host_push(const epx_k_push_t *args, epx_stream_t stream)
     return status;
 }
 
+static const char *gather_from(const epx_k_gather_t *args, int64_t g)
+{
+    int64_t s = args->index != NULL ? args->index[g] : g, own = s - args->own_first;
+    if (args->own != NULL && own >= 0 && own < args->own_count)
+        return (const char *)args->own_src + args->own[own] / args->own_divide * args->src_stride;
+    return (const char *)args->src + s * args->src_stride;
+}
+
 epx_status_t epx_host_gather(const epx_k_gather_t *args, epx_stream_t stream)
 {
     (void)stream;
@@ -125,7 +133,7 @@ epx_status_t epx_host_gather(const epx_k_gather_t *args, epx_stream_t stream)
             continue;
         }
         for (int64_t g = first; g < first + count; g++, to += args->dst_stride)
-            copy_row(to, src + (args->index != NULL ? args->index[g] : g) * args->src_stride, args->bytes);
+            copy_row(to, gather_from(args, g), args->bytes);
     }
     return EPX_OK;
 }

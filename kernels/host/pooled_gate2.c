@@ -140,6 +140,10 @@ epx_status_t epx_host_pooled_gate2(const epx_k_pooled_gate2_t *args, epx_stream_
         limit = epx_pooled_receiver_limit(&rule, sum_valid(args));
 
     args->bad[0] = args->bad[1] = -1;
+    if (args->counts == 2)
+        args->verdict.head->kept = args->verdict.head->dropped_receiver = 0;
+    if (args->confirmed != NULL)
+        *args->confirmed = 1;
     int32_t source = args->verdict.head->valid < 0 ? me : failed_source(args);
     if (source >= 0) {
         die(args, source, local_experts);

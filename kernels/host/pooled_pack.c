@@ -13,7 +13,8 @@ static int32_t tag_of(const epx_k_pooled_pack_t *args, int32_t assignment)
 static void write_header(const epx_k_pooled_pack_t *args, int32_t d)
 {
     const epx_k_pooled_layout_t *layout = args->layout;
-    unsigned char *header = args->headers + d * layout->header_bytes;
+    int64_t row = args->header_row >= 0 ? args->header_row : d;
+    unsigned char *header = (unsigned char *)args->dst[d] + args->headers_offset + row * layout->header_bytes;
     unsigned char *tags = header + EPX_POOLED_HEADER_VALID + (size_t)layout->splits * sizeof(int64_t);
     int32_t status = args->status != NULL && *args->status < 0 ? *args->status : EPX_OK;
     memcpy(header, &status, sizeof(status));
@@ -45,7 +46,7 @@ epx_status_t epx_host_pooled_pack(const epx_k_pooled_pack_t *args, epx_stream_t 
             (args->kept == NULL || args->kept[h] != 0))
             args->list[h] = (int32_t)a;
     }
-    if (args->headers != NULL)
+    if (args->dst != NULL)
         for (int32_t d = 0; d < layout->ranks; d++)
             write_header(args, d);
     if (args->start != NULL) {

@@ -25,16 +25,20 @@ static void combine_block(const epx_k_combine_t *args, const epx_row_ops_t *ops,
 {
     const int32_t *place = args->place + t * args->columns;
     const char *rows = (const char *)args->rows + h * epx_row_element(args->row_type);
-    float *acc = args->acc + t * args->width + h;
+    float own[EPX_ROW_BLOCK], *acc = args->acc != NULL ? args->acc + t * args->width + h : own;
+    int64_t waves = args->waves > 1 ? args->waves : 1, wave = (args->hi - args->lo) / waves;
     int32_t from_zero = args->first;
 
-    for (int32_t k = 0; k < args->columns; k++) {
-        int64_t row = row_of(place[k], args->lo, args->hi, args->kept);
-        if (row < 0)
-            continue;
-        ops->add(acc, rows + row * args->row_stride,
-                 args->weights ? args->weights[t * args->columns + k] : 1.0f, n, args->row_type, from_zero);
-        from_zero = 0;
+    for (int64_t lo = 0; lo < waves * wave; lo += wave) {
+        for (int32_t k = 0; k < args->columns; k++) {
+            int64_t row = row_of(place[k], args->lo, args->hi, args->kept);
+            if (row < lo || row >= lo + wave)
+                continue;
+            ops->add(acc, rows + row * args->row_stride,
+                     args->weights ? args->weights[t * args->columns + k] : 1.0f, n, args->row_type,
+                     from_zero);
+            from_zero = 0;
+        }
     }
     if (from_zero)
         memset(acc, 0, (size_t)n * sizeof(*acc));

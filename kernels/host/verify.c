@@ -7,7 +7,8 @@ epx_status_t epx_host_verify(const epx_k_verify_t *args, epx_stream_t stream)
     for (int32_t e = 0; e < args->rows.experts; e++)
         for (int64_t g = args->rows.start[e]; g < args->rows.start[e] + args->rows.count[e]; g++) {
             uint32_t sum = 0;
-            epx_k_checksum_t one = {.src = (const char *)args->src + g * args->stride,
+            int64_t row = args->index != NULL ? args->index[g] : g;
+            epx_k_checksum_t one = {.src = (const char *)args->src + row * args->stride,
                                     .stride = args->stride,
                                     .bytes = args->bytes,
                                     .n = 1,

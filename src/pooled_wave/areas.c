@@ -15,9 +15,22 @@ int64_t epx_pooled_incoming_offset(const epx_pooled_wave_t *w, int64_t offset)
            offset;
 }
 
-int64_t epx_pooled_home_offset(const epx_pooled_wave_t *w, int64_t offset)
+static int64_t homes_offset(const epx_pooled_wave_t *w)
 {
-    return slot_number(w) * w->pooled->map.slot_segment_bytes + offset;
+    const epx_pooled_map_t *map = &w->pooled->map;
+    return map->home_begin + w->plan->lane->index * map->home_bytes;
+}
+
+int64_t epx_pooled_home_offset(const epx_pooled_wave_t *w, int64_t offset, int64_t each)
+{
+    const epx_pooled_dims_t *dims = &w->pooled->dims;
+    return homes_offset(w) + offset + w->wave % dims->home_slots * dims->home_room * each;
+}
+
+int64_t epx_pooled_note_offset(const epx_pooled_wave_t *w)
+{
+    int64_t ranks = w->pooled->transport.env.shape->ranks;
+    return homes_offset(w) + w->pooled->map.home_note + w->wave % w->pooled->dims.home_slots * ranks * 8;
 }
 
 void *epx_pooled_incoming(const epx_pooled_wave_t *w, int64_t offset)
@@ -25,9 +38,14 @@ void *epx_pooled_incoming(const epx_pooled_wave_t *w, int64_t offset)
     return (char *)w->pooled->transport.env.segment.base + epx_pooled_incoming_offset(w, offset);
 }
 
-void *epx_pooled_home(const epx_pooled_wave_t *w, int64_t offset)
+void *epx_pooled_home(const epx_pooled_wave_t *w, int64_t offset, int64_t each)
 {
-    return (char *)w->pooled->transport.env.segment.base + epx_pooled_home_offset(w, offset);
+    return (char *)w->pooled->transport.env.segment.base + epx_pooled_home_offset(w, offset, each);
+}
+
+void *epx_pooled_homes(const epx_pooled_wave_t *w, int64_t offset)
+{
+    return (char *)w->pooled->transport.env.segment.base + homes_offset(w) + offset;
 }
 
 void *epx_pooled_batch(const epx_pooled_wave_t *w, int64_t offset)
@@ -69,6 +87,13 @@ uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *pl
     return &epx_pooled_state(plan)->epoch[(int32_t)move * depth + wave % depth];
 }
 
+const void **epx_pooled_x(const epx_pooled_wave_t *w)
+{
+    int32_t depth = w->pooled->transport.env.shape->depth;
+    const void **x = (const void **)(epx_pooled_state(w->plan)->epoch + (int32_t)EPX_MOVES * depth);
+    return x + w->wave % depth;
+}
+
 epx_pooled_tables_t epx_pooled_tables(epx_pooled_t *pooled)
 {
     const epx_shape_t *shape = pooled->transport.env.shape;
@@ -76,13 +101,12 @@ epx_pooled_tables_t epx_pooled_tables(epx_pooled_t *pooled)
     int32_t *base = (int32_t *)pooled->host_tables;
     epx_run_t *runs =
         (epx_run_t *)(pooled->host_tables + epx_round_up(words * (int64_t)sizeof(int32_t), 8) / 8);
-    epx_piece_t *pieces = (epx_piece_t *)(runs + 4 * (int64_t)shape->ranks);
+    epx_piece_t *pieces = (epx_piece_t *)(runs + 3 * (int64_t)shape->ranks);
     return (epx_pooled_tables_t){.base = base,
                                  .before = base + shape->ranks + 1,
                                  .out = runs,
                                  .back = runs + shape->ranks,
                                  .block = runs + 2 * (int64_t)shape->ranks,
-                                 .kept = runs + 3 * (int64_t)shape->ranks,
                                  .send = pieces,
                                  .receive = pieces + EPX_POOLED_PARTS * (int64_t)shape->ranks};
 }

@@ -55,7 +55,7 @@ epx_status_t epx_pooled_combine_backward_finish(epx_transport_t *transport, epx_
         /* Checksums are looked at in batch order: dout passes through where dy comes to stand. */
         status = epx_pooled_bring_rows(&w, rows);
         if (status == EPX_OK)
-            status = epx_pooled_check_sums(&w, rows);
+            status = epx_pooled_check_sums(&w, rows, NULL);
     }
     if (status == EPX_OK)
         status = scale(&w, weight, y, rows);
@@ -72,7 +72,9 @@ epx_status_t epx_pooled_dispatch_backward_start(epx_transport_t *transport, epx_
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_DISPATCH_BACKWARD, wave, stream);
     epx_pooled_begin(&w);
     epx_status_t verdict = epx_pooled_check_caller(&w, dx_rows);
-    epx_status_t status = epx_pooled_send_home(&w, dx_rows, epx_pooled_side(&w, w.pooled->map.dots));
+    epx_status_t status = epx_pooled_refill_batch(&w);
+    if (status == EPX_OK)
+        status = epx_pooled_send_home(&w, dx_rows, epx_pooled_side(&w, w.pooled->map.dots));
     return status != EPX_OK ? status : verdict;
 }
 
@@ -86,7 +88,7 @@ static epx_status_t take_dots(const epx_pooled_wave_t *w, const uint8_t *kept, f
                               .place = w->place,
                               .lo = w->lo,
                               .hi = w->lo + w->pooled->dims.home_rows,
-                              .dots = epx_pooled_home(w, w->pooled->map.home_dots),
+                              .dots = epx_pooled_home(w, w->pooled->map.home_dots, sizeof(float)),
                               .kept = kept,
                               .dweight = dweight,
                               .first = w->wave == 0};
@@ -105,12 +107,11 @@ epx_status_t epx_pooled_dispatch_backward_finish(epx_transport_t *transport, epx
         return status;
 
     /* With extra_wave everything is kept. */
-    const uint8_t *kept = NULL;
-    if (map->plan_kept >= 0)
-        kept = (const uint8_t *)epx_pooled_plan(plan, map->plan_kept) + w.lo;
+    const uint8_t *all = map->plan_kept >= 0 ? epx_pooled_plan(plan, map->plan_kept) : NULL,
+                  *kept = all != NULL ? all + w.lo : NULL;
     status = epx_pooled_check_home(&w, kept);
     if (status == EPX_OK)
-        status = epx_pooled_sum(&w, NULL, kept, dx);
+        status = epx_pooled_sum(&w, NULL, w.pooled->dims.by_wave ? kept : all, dx);
     if (status == EPX_OK && dweight != NULL)
         status = take_dots(&w, kept, dweight);
     if (status == EPX_OK)

@@ -37,13 +37,47 @@ static void begin_text(const epx_pooled_wave_t *w, char *text, size_t bytes)
 epx_status_t epx_pooled_refill(const epx_pooled_wave_t *w)
 {
     const epx_pooled_map_t *map = &w->pooled->map;
-    if (!w->pooled->dims.checks)
+    if (!w->pooled->dims.checks || (w->pooled->dims.indexed && w->move == EPX_MOVE_DISPATCH))
         return EPX_OK;
     if (is_out(w))
         return epx_canary_fill(&w->pooled->transport, epx_pooled_incoming(w, 0),
                                map->side[w->side].segment_bytes, w->stream);
-    return epx_canary_fill(&w->pooled->transport, epx_pooled_home(w, map->home_note),
-                           map->slot_segment_bytes - map->home_note, w->stream);
+    char *segment = w->pooled->transport.env.segment.base;
+    if (w->pooled->dims.by_wave)
+        return epx_pooled_fill_home(w, segment);
+    if (!epx_pooled_sums_now(w))
+        return EPX_OK;
+    return epx_canary_fill(&w->pooled->transport, epx_pooled_homes(w, 0), map->home_bytes, w->stream);
+}
+
+epx_status_t epx_pooled_refill_batch(const epx_pooled_wave_t *w)
+{
+    epx_pooled_wave_t forward = *w;
+    forward.side = 0;
+    if (!w->pooled->dims.checks || !w->pooled->dims.indexed)
+        return EPX_OK;
+    return epx_canary_fill(&w->pooled->transport, epx_pooled_incoming(&forward, 0),
+                           w->pooled->map.side[0].segment_bytes, w->stream);
+}
+
+epx_status_t epx_pooled_fill_home(const epx_pooled_wave_t *w, char *segment)
+{
+    const epx_pooled_map_t *map = &w->pooled->map;
+    const epx_shape_t *shape = w->pooled->transport.env.shape;
+    const struct {
+        int64_t offset, each;
+    } areas[] = {{map->home_kept, 1},
+                 {map->home_rows, shape->row_bytes},
+                 {map->home_dots, sizeof(float)},
+                 {map->home_sum, sizeof(uint32_t)}};
+    epx_status_t status = epx_canary_fill(&w->pooled->transport, segment + epx_pooled_note_offset(w),
+                                          8 * (int64_t)shape->ranks, w->stream);
+    for (size_t i = 0; i < sizeof(areas) / sizeof(areas[0]) && status == EPX_OK; i++)
+        if (areas[i].offset >= 0)
+            status = epx_canary_fill(&w->pooled->transport,
+                                     segment + epx_pooled_home_offset(w, areas[i].offset, areas[i].each),
+                                     w->pooled->dims.home_room * areas[i].each, w->stream);
+    return status;
 }
 
 epx_status_t epx_pooled_check_headers(const epx_pooled_wave_t *w)
@@ -106,7 +140,7 @@ epx_status_t epx_pooled_check_incoming(const epx_pooled_wave_t *w)
     return blame_batch_row(w, bad, "never arrived: " LEFT_BY_EXCHANGE);
 }
 
-epx_status_t epx_pooled_check_sums(const epx_pooled_wave_t *w, const void *rows)
+epx_status_t epx_pooled_check_sums(const epx_pooled_wave_t *w, const void *rows, const int32_t *index)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
     int64_t bad[2];
@@ -114,6 +148,7 @@ epx_status_t epx_pooled_check_sums(const epx_pooled_wave_t *w, const void *rows)
         return EPX_OK;
     uint32_t *sums = epx_pooled_lane(w->pooled, w->plan->lane->index, w->pooled->map.sums);
     epx_k_verify_t args = {.rows = epx_pooled_rows_of(w),
+                           .index = index,
                            .src = rows,
                            .stride = env->shape->row_bytes,
                            .bytes = env->shape->row_bytes,
@@ -168,7 +203,7 @@ static epx_status_t find_home_row(const epx_pooled_wave_t *w, int64_t h, home_ro
     const epx_pooled_map_t *map = &w->pooled->map;
     const epx_shape_t *shape = w->pooled->transport.env.shape;
     epx_pooled_tables_t tables = epx_pooled_tables(w->pooled);
-    const int32_t *list = epx_pooled_lane(w->pooled, w->plan->lane->index, map->list);
+    const int32_t *list = epx_pooled_lane(w->pooled, w->plan->lane->index, map->check_list);
     const int32_t *expert = epx_pooled_plan(w->plan, map->plan_expert);
     row_p->peer = 0;
     while (row_p->peer + 1 < shape->ranks && h >= tables.base[row_p->peer + 1])
@@ -178,7 +213,8 @@ static epx_status_t find_home_row(const epx_pooled_wave_t *w, int64_t h, home_ro
         status = fetch(w, &row_p->expert, expert + row_p->assignment, sizeof(row_p->expert));
     if (status == EPX_OK)
         status = fetch(w, &row_p->note,
-                       (const char *)epx_pooled_home(w, map->home_note) + 8 * (int64_t)row_p->peer,
+                       (const char *)w->pooled->transport.env.segment.base + epx_pooled_note_offset(w) +
+                           8 * (int64_t)row_p->peer,
                        sizeof(row_p->note));
     return status;
 }
@@ -220,7 +256,7 @@ static epx_status_t list_home(const epx_pooled_wave_t *w, const uint8_t *kept, e
                                 .place = w->place,
                                 .lo = w->lo,
                                 .kept = kept,
-                                .list = epx_pooled_lane(w->pooled, lane, map->list),
+                                .list = epx_pooled_lane(w->pooled, lane, map->check_list),
                                 .start = start,
                                 .count = count};
     *rows_p = (epx_k_rows_t){.start = start, .count = count, .experts = (int32_t)w->pooled->dims.home_rows};
@@ -238,7 +274,7 @@ epx_status_t epx_pooled_check_home(const epx_pooled_wave_t *w, const uint8_t *ke
     epx_status_t status = list_home(w, kept, &rows);
     if (status != EPX_OK)
         return status;
-    const void *home = epx_pooled_home(w, map->home_rows);
+    const void *home = epx_pooled_home(w, map->home_rows, bytes);
     epx_k_find_poison_t find = {.rows = rows, .src = home, .stride = bytes, .bytes = bytes, .bad = bad_of(w)};
     status = env->kernels->find_poison(&find, w->stream);
     if (status == EPX_OK)
@@ -251,7 +287,7 @@ epx_status_t epx_pooled_check_home(const epx_pooled_wave_t *w, const uint8_t *ke
                              .src = home,
                              .stride = bytes,
                              .bytes = bytes,
-                             .sum = epx_pooled_home(w, map->home_sum),
+                             .sum = epx_pooled_home(w, map->home_sum, sizeof(uint32_t)),
                              .bad = bad_of(w)};
     status = env->kernels->verify(&verify, w->stream);
     if (status == EPX_OK)

@@ -1,45 +1,50 @@
 /* pooled_wave: rows home, and the sums over them. SPDX-License-Identifier: Apache-2.0 */
 #include "pooled_wave/internal.h"
 
-/* One entry of a table per peer: what I tell each source about his slab. */
-static epx_status_t push_block(const epx_pooled_wave_t *w, int64_t runs, const void *src, int64_t src_stride,
-                               int64_t dst_offset, int64_t dst_stride, int64_t bytes)
+/* What I tell each source about his slab, in the same launch as `push`. */
+static void add_block(const epx_pooled_wave_t *w, epx_k_push_t *push, epx_k_push_t *args, int64_t runs,
+                      epx_part_t part)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
-    epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
-                         .dst = w->pooled->destinations,
-                         .runs = epx_pooled_static(w->pooled, runs),
-                         .run_count = env->shape->ranks,
-                         .rank = env->shape->rank,
-                         .columns = env->shape->columns,
-                         /* The home area of others is this rank's to write only if they have been heard of in
-                          * this pass, which in a dead plan they may not have been. */
-                         .gate = epx_resident_gate(w->plan)};
-    epx_pooled_add_part(&args, (epx_part_t){.kind = EPX_PART_COPY,
-                                            .src = src,
-                                            .src_stride = src_stride,
-                                            .divide = 1,
-                                            .dst_offset = dst_offset,
-                                            .dst_stride = dst_stride,
-                                            .bytes = bytes});
-    return env->kernels->push(&args, w->stream);
+    *args = (epx_k_push_t){.units = w->pooled->transport.env.shape->sm_budget,
+                           .dst = w->pooled->destinations,
+                           .runs = epx_pooled_static(w->pooled, runs),
+                           .run_count = env->shape->ranks,
+                           .rank = env->shape->rank,
+                           .columns = env->shape->columns,
+                           /* The home area of others is this rank's to write only if they have been heard of
+                            * in this pass, which in a dead plan they may not have been. */
+                           .gate = epx_resident_gate(w->plan)};
+    epx_pooled_add_part(args, part);
+    while (push->more != NULL)
+        push = (epx_k_push_t *)(size_t)push->more;
+    push->more = args;
 }
 
-/* Kept bits of every slot, and the note where checks want one. */
-static epx_status_t push_verdict(const epx_pooled_wave_t *w)
+/* Kept bits of every slot; later passes know them. */
+static void add_kept(const epx_pooled_wave_t *w, epx_k_push_t *push, epx_k_push_t *args)
 {
     const epx_pooled_map_t *map = &w->pooled->map;
-    const epx_shape_t *shape = w->pooled->transport.env.shape;
-    const epx_pooled_tables_t tables = epx_pooled_tables(w->pooled);
-    int64_t mine = tables.base[shape->rank + 1] - tables.base[shape->rank];
-    epx_status_t status = EPX_OK;
-    if (w->move == EPX_MOVE_COMBINE) /* later passes know */
-        status = push_block(w, map->kept_runs, epx_pooled_side(w, map->kept), w->pooled->dims.slab_rows,
-                            epx_pooled_home_offset(w, map->home_kept), 1, mine);
-    if (status == EPX_OK && w->pooled->dims.checks)
-        status = push_block(w, map->block_runs, epx_pooled_lane(w->pooled, w->plan->lane->index, map->note),
-                            0, epx_pooled_home_offset(w, map->home_note), 8, 8);
-    return status;
+    add_block(w, push, args, map->back_runs,
+              (epx_part_t){.kind = EPX_PART_COPY,
+                           .src = epx_pooled_side(w, map->kept),
+                           .src_stride = 1,
+                           .divide = 1,
+                           .dst_offset = epx_pooled_home_offset(w, map->home_kept, 1),
+                           .dst_stride = 1,
+                           .bytes = 1});
+}
+
+static void add_note(const epx_pooled_wave_t *w, epx_k_push_t *push, epx_k_push_t *args)
+{
+    const epx_pooled_map_t *map = &w->pooled->map;
+    add_block(w, push, args, map->block_runs,
+              (epx_part_t){.kind = EPX_PART_COPY,
+                           .src = epx_pooled_lane(w->pooled, w->plan->lane->index, map->note),
+                           .divide = 1,
+                           .dst_offset = epx_pooled_note_offset(w),
+                           .dst_stride = 8,
+                           .bytes = 8});
 }
 
 static void account_home(const epx_pooled_wave_t *w)
@@ -60,45 +65,58 @@ epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, 
     const epx_transport_env_t *env = &w->pooled->transport.env;
     const epx_shape_t *shape = env->shape;
     const epx_pooled_map_t *map = &w->pooled->map;
-    epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
-                         .dst = w->pooled->destinations,
-                         .index = epx_pooled_side(w, map->to),
-                         .runs = epx_pooled_static(w->pooled, map->back_runs),
-                         .run_count = shape->ranks,
-                         .rank = shape->rank,
-                         .columns = shape->columns,
-                         .begun = epx_move_begun(&w->pooled->transport, w->plan)};
+    epx_k_push_t kept, note,
+        args = {.units = w->pooled->transport.env.shape->sm_budget,
+                .dst = w->pooled->destinations,
+                .index = epx_pooled_side(w, map->to),
+                .runs = epx_pooled_static(w->pooled, map->back_runs),
+                .run_count = shape->ranks,
+                .rank = shape->rank,
+                .columns = shape->columns,
+                .begun = epx_move_begun(&w->pooled->transport, w->plan)};
     epx_part_t part = {.kind = EPX_PART_COPY,
                        .src = rows,
                        .src_stride = shape->row_bytes,
                        .divide = 1,
-                       .dst_offset = epx_pooled_home_offset(w, map->home_rows),
+                       .dst_offset = epx_pooled_home_offset(w, map->home_rows, shape->row_bytes),
                        .dst_stride = shape->row_bytes,
                        .bytes = shape->row_bytes};
     epx_pooled_add_part(&args, part);
     if (w->pooled->dims.sums) {
         part.kind = EPX_PART_CHECKSUM;
-        part.dst_offset = epx_pooled_home_offset(w, map->home_sum);
+        part.dst_offset = epx_pooled_home_offset(w, map->home_sum, sizeof(uint32_t));
         part.dst_stride = sizeof(uint32_t);
         epx_pooled_add_part(&args, part);
     }
     if (dots != NULL)
-        epx_pooled_add_part(&args, (epx_part_t){.kind = EPX_PART_COPY,
-                                                .src = dots,
-                                                .src_stride = sizeof(float),
-                                                .divide = 1,
-                                                .dst_offset = epx_pooled_home_offset(w, map->home_dots),
-                                                .dst_stride = sizeof(float),
-                                                .bytes = sizeof(float)});
+        epx_pooled_add_part(
+            &args, (epx_part_t){.kind = EPX_PART_COPY,
+                                .src = dots,
+                                .src_stride = sizeof(float),
+                                .divide = 1,
+                                .dst_offset = epx_pooled_home_offset(w, map->home_dots, sizeof(float)),
+                                .dst_stride = sizeof(float),
+                                .bytes = sizeof(float)});
     epx_status_t status = epx_pooled_fill_staged(w);
+    if (w->move == EPX_MOVE_COMBINE)
+        add_kept(w, &args, &kept);
+    if (w->pooled->dims.checks)
+        add_note(w, &args, &note);
     if (status == EPX_OK)
         status = env->kernels->push(&args, w->stream);
-    if (status == EPX_OK)
-        status = push_verdict(w);
     if (status != EPX_OK)
         return status;
     account_home(w);
     return epx_pooled_post(w);
+}
+
+/* Where sums go on from wave to wave; NULL: they do not. */
+static float *sums_of(const epx_pooled_wave_t *w, void *out)
+{
+    const epx_pooled_map_t *map = &w->pooled->map;
+    if (!w->pooled->dims.by_wave)
+        return NULL;
+    return map->acc < 0 ? out : epx_pooled_lane(w->pooled, w->plan->lane->index, map->acc);
 }
 
 epx_status_t epx_pooled_sum(const epx_pooled_wave_t *w, const float *weights, const uint8_t *kept, void *out)
@@ -106,7 +124,10 @@ epx_status_t epx_pooled_sum(const epx_pooled_wave_t *w, const float *weights, co
     const epx_transport_env_t *env = &w->pooled->transport.env;
     const epx_shape_t *shape = env->shape;
     const epx_pooled_map_t *map = &w->pooled->map;
-    int32_t waves = w->pooled->dims.extra_wave ? w->plan->waves : shape->waves;
+    int32_t waves = epx_pooled_waves(w), alone = w->pooled->dims.by_wave;
+    int64_t lo = alone ? w->lo : 0, rows = w->pooled->dims.home_rows;
+    if (!epx_pooled_sums_now(w))
+        return EPX_OK;
     epx_k_combine_t args = {.units = w->pooled->transport.env.shape->sm_budget,
                             .tokens = shape->tokens_max,
                             .tokens_device = &epx_plan_head(w->plan)->tokens,
@@ -116,15 +137,16 @@ epx_status_t epx_pooled_sum(const epx_pooled_wave_t *w, const float *weights, co
                             .out_type = shape->out_type,
                             .weights = weights,
                             .place = w->place,
-                            .lo = w->lo,
-                            .hi = w->lo + w->pooled->dims.home_rows,
-                            .rows = epx_pooled_home(w, map->home_rows),
+                            .lo = lo,
+                            .hi = lo + (alone ? 1 : waves) * rows,
+                            .rows = alone ? epx_pooled_home(w, map->home_rows, shape->row_bytes)
+                                          : epx_pooled_homes(w, map->home_rows),
                             .row_stride = shape->row_bytes,
                             .kept = kept,
-                            .acc = map->acc < 0 ? out
-                                                : epx_pooled_lane(w->pooled, w->plan->lane->index, map->acc),
+                            .acc = sums_of(w, out),
                             .out = out,
-                            .first = w->wave == 0,
-                            .last = w->wave == waves - 1};
+                            .first = !alone || w->wave == 0,
+                            .last = w->wave == waves - 1,
+                            .waves = alone ? 1 : waves};
     return env->kernels->combine(&args, w->stream);
 }

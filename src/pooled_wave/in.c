@@ -1,6 +1,17 @@
 /* pooled_wave: what arrived, decided and brought into batch order. SPDX-License-Identifier: Apache-2.0 */
 #include "pooled_wave/internal.h"
 
+/* Everybody has sent data of this routing: no rank's host knows of a failed route. What devices find comes in
+ * the headers. The flag in the bytes, where it is to be set. */
+static int32_t *confirm(const epx_pooled_wave_t *w)
+{
+    epx_plan_head_t *head = &w->plan->head;
+    if (w->move != EPX_MOVE_DISPATCH || head->confirmed)
+        return NULL;
+    head->confirmed = 1;
+    return &epx_plan_head(w->plan)->confirmed;
+}
+
 epx_status_t epx_pooled_receive(const epx_pooled_wave_t *w, int count)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
@@ -17,6 +28,7 @@ epx_status_t epx_pooled_receive(const epx_pooled_wave_t *w, int count)
                                  .start = epx_pooled_side(w, map->start),
                                  .count = epx_pooled_side(w, map->count),
                                  .counts = count,
+                                 .confirmed = confirm(w),
                                  .verdict = epx_route_for_kernels(w->plan),
                                  .bad = epx_pooled_lane(w->pooled, lane, map->bad)};
     epx_status_t status = env->kernels->pooled_gate2(&args, w->stream);
@@ -25,24 +37,39 @@ epx_status_t epx_pooled_receive(const epx_pooled_wave_t *w, int count)
     return status;
 }
 
-/* One thing that arrived beside the rows, into batch order. */
+/* One thing that arrived, into batch order. */
+static epx_k_gather_t gather_of(const epx_pooled_wave_t *w, int64_t incoming, void *to, int64_t bytes)
+{
+    return (epx_k_gather_t){.units = w->pooled->transport.env.shape->sm_budget,
+                            .rows = epx_pooled_rows_of(w),
+                            .index = epx_pooled_side(w, w->pooled->map.from),
+                            .src = epx_pooled_incoming(w, incoming),
+                            .dst = to,
+                            .src_stride = bytes,
+                            .dst_stride = bytes,
+                            .bytes = bytes};
+}
+
 static epx_status_t bring(const epx_pooled_wave_t *w, int64_t incoming, void *to, int64_t bytes)
 {
-    const epx_transport_env_t *env = &w->pooled->transport.env;
-    epx_k_gather_t args = {.units = w->pooled->transport.env.shape->sm_budget,
-                           .rows = epx_pooled_rows_of(w),
-                           .index = epx_pooled_side(w, w->pooled->map.from),
-                           .src = epx_pooled_incoming(w, incoming),
-                           .dst = to,
-                           .src_stride = bytes,
-                           .dst_stride = bytes,
-                           .bytes = bytes};
-    return env->kernels->gather(&args, w->stream);
+    epx_k_gather_t args = gather_of(w, incoming, to, bytes);
+    return w->pooled->transport.env.kernels->gather(&args, w->stream);
 }
 
 epx_status_t epx_pooled_bring_rows(const epx_pooled_wave_t *w, void *rows)
 {
-    return bring(w, w->pooled->map.side[w->side].rows, rows, w->pooled->transport.env.shape->row_bytes);
+    const epx_shape_t *shape = w->pooled->transport.env.shape;
+    const epx_pooled_map_t *map = &w->pooled->map;
+    const int32_t *base = epx_pooled_tables(w->pooled).base;
+    epx_k_gather_t args = gather_of(w, map->side[w->side].rows, rows, shape->row_bytes);
+    if (w->pooled->dims.own_rows && w->move == EPX_MOVE_DISPATCH) {
+        args.own = (const int32_t *)epx_pooled_side(w, map->list) + base[shape->rank];
+        args.own_src = *epx_pooled_x(w);
+        args.own_first = shape->rank * (int32_t)w->pooled->dims.slab_rows;
+        args.own_count = base[shape->rank + 1] - base[shape->rank];
+        args.own_divide = shape->columns;
+    }
+    return w->pooled->transport.env.kernels->gather(&args, w->stream);
 }
 
 epx_status_t epx_pooled_bring_weights(const epx_pooled_wave_t *w, float *weights)

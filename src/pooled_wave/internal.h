@@ -2,19 +2,33 @@
  * Insides of pooled_wave. SPDX-License-Identifier: Apache-2.0
  *
  * Home and incoming rows are numbered as kernels_pooled_wave.h says. Memory, everything laid out by pure
- * functions of the shape (map.c): segment  per (lane, slot): incoming slabs (apart for gradients with
- * backward=recompute), and what comes home batch    per (lane, slot): rows that land in the library's own
- * memory scratch  static tables; per (lane, slot) the way from incoming rows to the batch and back; per lane
- * the rest plan     head, validity of the routing, weights, places, kept bits; or, with extra_wave, counts
- * instead of places
+ * functions of the shape (map.c):
+ *
+ * - segment: per (lane, slot) incoming slabs (apart for gradients with backward=recompute); per (lane, home
+ *   slot) what comes home. There is a home slot for every wave, so that the sums are made in one go, behind
+ * the last wave. With extra_wave only a route says how many waves there are, and staged rows stand otherwise
+ * than they are numbered: there are `depth` home slots then, and every wave adds to sums in memory (by_wave).
+ * - batch: per (lane, slot) rows that land in the library's own memory. Indexed batches are the incoming
+ * slabs, with `from` as their index.
+ * - scratch: static tables; per (lane, slot) the way from incoming rows to the batch and back, and what a
+ * wave sends; per lane the rest.
+ * - plan: head, validity of the routing, weights, places, kept bits; or, with extra_wave, counts instead of
+ *   places.
+ *
+ * A rank's slab to itself holds no rows where the batch is a copy anyway (`own_rows`): the finish takes them
+ * from x, which the caller leaves alone until then, and they move once instead of twice.
  *
  * Invariants of a slot, on every rank:
- *   I1  Incoming slabs of a wave are read only by its dispatch (combine_backward) finish, and are free for
- * the sender's next wave of that slot once this rank has posted its combine (dispatch_backward) start. I2
- * What comes home is read only by the combine (dispatch_backward) finish; peers write there again only after
- * this rank has posted its next dispatch (combine_backward) start of that slot. I3  So every receive buffer
- * may be filled with the canary right after it was read, before the next post. I4  `to`, `kept`, `start`,
- * `count` of a slot hold from the finish that computed them to the start of the way back.
+ *
+ * - I1: Incoming slabs of a wave are read only by its dispatch (combine_backward) finish, and, indexed, by
+ * the caller until its combine; they are free for the sender's next wave of that slot once this rank has
+ * posted its combine (dispatch_backward) start.
+ * - I2: What comes home is read only by the combine (dispatch_backward) finishes of its pass; peers write
+ * there again only after this rank has posted a later dispatch (combine_backward) start: of a later pass, or
+ * by_wave of the next wave of that slot.
+ * - I3: So every receive buffer may be filled with the canary right after it was read, before the next post.
+ * - I4: `to`, `kept`, `start`, `count` of a slot hold from the finish that computed them to the start of the
+ * way back; `list`, and the caller's x, from the start to the finish of the way out.
  */
 #ifndef EPX_POOLED_WAVE_INTERNAL_H
 #define EPX_POOLED_WAVE_INTERNAL_H
@@ -34,10 +48,14 @@ typedef struct epx_pooled_dims {
     int32_t local_max, virtual_local_max; /* experts of the real and virtual rank that own most */
     int32_t tag_bytes;
     int64_t header_bytes;
-    int32_t staged;    /* 1: what goes to others is written into a mirror of the segment first (stage.c) */
-    int64_t home_room; /* rows that what comes home has room for: home_rows, or what the mirror takes */
-    int32_t sides;     /* 2: gradients have incoming slabs and batches of their own */
+    int32_t staged;     /* 1: what goes to others is written into a mirror of the segment first (stage.c) */
+    int64_t home_room;  /* rows that a home slot has room for: home_rows, or what the mirror takes */
+    int32_t home_slots; /* wave w comes home to slot w mod this */
+    int32_t by_wave;    /* sums go on from wave to wave; else all are made behind the last */
+    int32_t sides;      /* 2: gradients have incoming slabs and batches of their own */
     int32_t extra_wave, backward, checks, sums; /* flags; checks: canary or full, sums: full */
+    int32_t indexed;                            /* dispatch hands over the slabs themselves */
+    int32_t own_rows;                           /* dispatch leaves out the rows of the slab to itself */
 } epx_pooled_dims_t;
 
 /* Offsets. -1 where a shape has no such area. */
@@ -51,26 +69,28 @@ typedef struct epx_pooled_side_map {
 
 typedef struct epx_pooled_map {
     epx_pooled_side_map_t side[2];
-    /* what comes home, from the slot's begin: home_rows entries each; note: S entries of {status, stamp} */
+    int64_t slot_segment_bytes, slot_batch_bytes; /* sides together */
+    /* what comes home, per lane from its begin: [home_slots, home_room] entries each; note: [home_slots, S]
+     * entries of {status, stamp} */
+    int64_t home_begin, home_bytes;
     int64_t home_note, home_kept, home_rows, home_dots, home_sum;
-    int64_t slot_segment_bytes, slot_batch_bytes; /* sides and home together */
     /* scratch: static tables */
-    int64_t owner, local, first, expert, base, before, out_runs, back_runs, block_runs, kept_runs,
-        destinations, zeros;
+    int64_t owner, local, first, expert, base, before, out_runs, back_runs, block_runs, destinations, zeros;
     /* scratch per lane, from the lane's begin */
     int64_t lane_begin, lane_bytes;
-    int64_t list, headers, tags, pointers, bad, notice, counts, gate, slot, remaining, move, place, acc, note,
-        sums, check_start, check_count;
+    int64_t tags, pointers, bad, notice, counts, gate, slot, remaining, move, place, acc, note, sums,
+        check_list, check_start, check_count;
     /* scratch per (lane, slot, side), from its begin */
     int64_t side_begin, side_bytes;
-    int64_t to, from, kept, start, count, weight, dots;
+    int64_t list, to, from, kept, start, count, weight, dots;
     int64_t mirror; /* staged: how far behind its real part the segment's mirror lies */
     int64_t segment_bytes, scratch_bytes, batch_bytes;
     /* plan */
     int64_t plan_valid, plan_weights, plan_expert, plan_place, plan_kept, plan_counts, plan_bytes;
 } epx_pooled_map_t;
 
-/* A plan's handle part: [EPX_MOVES][depth] epochs of the starts. */
+/* A plan's handle part: of the starts [EPX_MOVES][depth] epochs, and behind them [depth] what dispatch sends.
+ */
 typedef struct epx_pooled_state {
     uint64_t epoch[1];
 } epx_pooled_state_t;
@@ -83,14 +103,14 @@ typedef struct epx_pooled {
     epx_k_pooled_layout_t layout;
     int64_t remote_out, remote_in; /* rows of slabs to and from other ranks */
     void *const *destinations;     /* [S] device: where kernels store what is for each rank */
-    int64_t host_tables[]; /* base [S + 1], before [N] as int32; four tables of S runs; staged: the pieces of
+    int64_t host_tables[]; /* base [S + 1], before [N] as int32; three tables of S runs; staged: the pieces of
                               a post */
 } epx_pooled_t;
 
 /* The tables in host_tables. */
 typedef struct epx_pooled_tables {
     int32_t *base, *before;
-    epx_run_t *out, *back, *block, *kept;
+    epx_run_t *out, *back, *block;
     epx_piece_t *send, *receive;
 } epx_pooled_tables_t;
 
@@ -121,8 +141,12 @@ epx_status_t epx_pooled_query(const epx_shape_t *shape, uint32_t caps, const epx
 void *epx_pooled_incoming(const epx_pooled_wave_t *w, int64_t offset); /* mine */
 int64_t epx_pooled_incoming_offset(const epx_pooled_wave_t *w,
                                    int64_t offset); /* in the segment, any rank's */
-void *epx_pooled_home(const epx_pooled_wave_t *w, int64_t offset);
-int64_t epx_pooled_home_offset(const epx_pooled_wave_t *w, int64_t offset);
+/* each: bytes of an entry of that area. home: of the wave; homes: of the first home slot. */
+void *epx_pooled_home(const epx_pooled_wave_t *w, int64_t offset, int64_t each);
+void *epx_pooled_homes(const epx_pooled_wave_t *w, int64_t offset);
+int64_t epx_pooled_home_offset(const epx_pooled_wave_t *w, int64_t offset, int64_t each);
+/* The same for the notes, of which there is one for each rank. */
+int64_t epx_pooled_note_offset(const epx_pooled_wave_t *w);
 void *epx_pooled_batch(const epx_pooled_wave_t *w, int64_t offset);
 void *epx_pooled_side(const epx_pooled_wave_t *w, int64_t offset);
 void *epx_pooled_lane(const epx_pooled_t *pooled, int32_t lane, int64_t offset);
@@ -132,6 +156,8 @@ epx_pooled_state_t *epx_pooled_state(const epx_plan_base_t *plan);
 epx_pooled_tables_t epx_pooled_tables(epx_pooled_t *pooled);
 uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *plan, epx_move_t move,
                            int32_t wave);
+/* What the dispatch of the wave sends: the caller's x. */
+const void **epx_pooled_x(const epx_pooled_wave_t *w);
 
 /* ---- moves.c, out.c, in.c, home.c: what the four moves share ---- */
 
@@ -170,7 +196,12 @@ void *epx_pooled_batch_rows(const epx_pooled_wave_t *w, const epx_batch_t *batch
 epx_status_t epx_pooled_fill_batch(const epx_pooled_wave_t *w, void *rows, epx_batch_t *batch);
 /* Sends rows (batch order) home with kept bits (and dots); then posts. */
 epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, const float *dots);
-/* The chain of sums over what came home; weights NULL: 1. */
+/* The waves of the plan, and whether this is the one that sums are made behind: each if by_wave, else
+ * the last. */
+int32_t epx_pooled_waves(const epx_pooled_wave_t *w);
+int epx_pooled_sums_now(const epx_pooled_wave_t *w);
+/* The chain of sums over what came home, where sums are made now; weights NULL: 1. kept: of the wave, or of
+ * all where one call sums up all. */
 epx_status_t epx_pooled_sum(const epx_pooled_wave_t *w, const float *weights, const uint8_t *kept, void *out);
 epx_k_rows_t epx_pooled_rows_of(const epx_pooled_wave_t *w);
 
@@ -184,14 +215,17 @@ epx_status_t epx_pooled_fill_staged(const epx_pooled_wave_t *w);
 
 /* ---- checks.c: EPX_CHECK=canary and full; all synchronise, all do nothing when checks are off ---- */
 
-/* Fills what the move has just read with the canary. */
+/* Fills what the move has just read with the canary; slabs that are a batch only when that is over. */
 epx_status_t epx_pooled_refill(const epx_pooled_wave_t *w);
+epx_status_t epx_pooled_refill_batch(const epx_pooled_wave_t *w);
+/* The wave's home slot, in the segment at `segment` or in its mirror. */
+epx_status_t epx_pooled_fill_home(const epx_pooled_wave_t *w, char *segment);
 /* Headers: from gate 2's `bad`. */
 epx_status_t epx_pooled_check_headers(const epx_pooled_wave_t *w);
 /* Incoming rows that never arrived. */
 epx_status_t epx_pooled_check_incoming(const epx_pooled_wave_t *w);
-/* Checksums of rows in batch order against those that came. */
-epx_status_t epx_pooled_check_sums(const epx_pooled_wave_t *w, const void *rows);
+/* Checksums of rows in batch order (or where `index` says) against those that came. */
+epx_status_t epx_pooled_check_sums(const epx_pooled_wave_t *w, const void *rows, const int32_t *index);
 /* The caller's rows before they go home; fills the note that travels with them. */
 epx_status_t epx_pooled_check_caller(const epx_pooled_wave_t *w, const void *rows);
 /* What came home. */

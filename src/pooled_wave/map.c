@@ -20,8 +20,6 @@ static const char *refusal(const epx_shape_t *shape)
     if (shape->wire == EPX_WIRE_RANK)
         return "EPX_WIRE=rank has no meaning here: every slot carries one (token, k); unset it, or use "
                "ragged";
-    if (shape->batch == EPX_BATCH_INDEXED)
-        return "EPX_BATCH=indexed needs the rank wire, which pooled_wave has not; unset it, or use ragged";
     if (shape->overflow != EPX_OVERFLOW_SPILL && shape->columns != shape->top_k)
         return "spill_choices needs EPX_OVERFLOW=spill";
     return NULL;
@@ -69,8 +67,9 @@ typedef struct limit_row {
 static double bytes_at_most(const epx_shape_t *shape, const epx_pooled_dims_t *dims)
 {
     double beside = 256, slots = (double)shape->lanes * shape->depth;
-    double rows =
-        2.0 * ((double)dims->slab_rows * shape->ranks + (double)dims->batch_rows) + (double)dims->home_room;
+    double homes = (double)dims->home_slots / shape->depth,
+           rows = 2.0 * ((double)dims->slab_rows * shape->ranks + (double)dims->batch_rows) +
+                  homes * (double)dims->home_room;
     double tables =
         16.0 * ((double)shape->virtual_ranks * shape->experts + (double)dims->home_rows * shape->waves);
     double lane = 4.0 * shape->tokens_max * shape->width + 64.0 * (double)dims->assignments + tables;
@@ -90,11 +89,16 @@ epx_status_t epx_pooled_dims(const epx_shape_t *shape, uint32_t caps, const epx_
     }
     dims.staged = epx_is_staged(caps) && shape->ranks > 1;
     dims.home_room = dims.staged ? dims.slab_rows * shape->ranks : dims.home_rows;
+    dims.by_wave = dims.extra_wave || dims.staged;
+    dims.home_slots = dims.by_wave ? shape->depth : shape->waves;
     int64_t align = shape->row_align, rows = cut(epx_pooled_rows(&rule));
     dims.rows_per_expert = cut((rows + align - 1) / align * align);
     dims.local_max = largest_owner(&shape->real);
     dims.virtual_local_max = largest_owner(&shape->virt);
     dims.batch_rows = dims.local_max * dims.rows_per_expert;
+    dims.indexed = shape->batch == EPX_BATCH_INDEXED;
+    if (dims.indexed && dims.batch_rows < dims.slab_rows * shape->ranks) /* slabs are batches */
+        dims.batch_rows = dims.slab_rows * shape->ranks;
     dims.assignments = (int64_t)shape->tokens_max * shape->columns;
 
     const limit_row_t limits[] = {
@@ -124,6 +128,7 @@ epx_status_t epx_pooled_dims(const epx_shape_t *shape, uint32_t caps, const epx_
     dims.backward = shape->backward != EPX_BACKWARD_NONE;
     dims.checks = shape->check == EPX_CHECK_CANARY || shape->check == EPX_CHECK_FULL;
     dims.sums = shape->check == EPX_CHECK_FULL;
+    dims.own_rows = !dims.indexed && !dims.checks; /* checks look at what has come */
     *dims_p = dims;
     return EPX_OK;
 }
@@ -151,7 +156,8 @@ static void map_side(const epx_shape_t *shape, const epx_pooled_dims_t *dims, in
     map->segment_bytes = end;
 
     end = 0;
-    map->batch_rows = take_if(!shape->batch_in_caller, &end, dims->batch_rows * shape->row_bytes);
+    map->batch_rows = take_if(!shape->batch_in_caller && (gradients || !dims->indexed), &end,
+                              dims->batch_rows * shape->row_bytes);
     map->batch_aux = take_if(forward && shape->aux_bytes > 0, &end, dims->batch_rows * shape->aux_bytes);
     map->batch_origin = take_if(shape->origin, &end, dims->batch_rows * (int64_t)sizeof(epx_origin_t));
     map->batch_bytes = end;
@@ -159,15 +165,13 @@ static void map_side(const epx_shape_t *shape, const epx_pooled_dims_t *dims, in
 
 static void map_home(const epx_shape_t *shape, const epx_pooled_dims_t *dims, epx_pooled_map_t *map)
 {
-    int64_t end = 0;
-    for (int32_t side = 0; side < dims->sides; side++)
-        end += map->side[side].segment_bytes;
-    map->home_note = take_if(dims->checks, &end, 8 * (int64_t)shape->ranks);
-    map->home_kept = epx_take_area(&end, dims->home_room);
-    map->home_rows = epx_take_area(&end, dims->home_room * shape->row_bytes);
-    map->home_dots = take_if(dims->backward, &end, dims->home_room * (int64_t)sizeof(float));
-    map->home_sum = take_if(dims->sums, &end, dims->home_room * (int64_t)sizeof(uint32_t));
-    map->slot_segment_bytes = end;
+    int64_t end = 0, rows = dims->home_slots * dims->home_room;
+    map->home_note = take_if(dims->checks, &end, 8 * (int64_t)dims->home_slots * shape->ranks);
+    map->home_kept = epx_take_area(&end, rows);
+    map->home_rows = epx_take_area(&end, rows * shape->row_bytes);
+    map->home_dots = take_if(dims->backward, &end, rows * (int64_t)sizeof(float));
+    map->home_sum = take_if(dims->sums, &end, rows * (int64_t)sizeof(uint32_t));
+    map->home_bytes = end;
 }
 
 static void map_static(const epx_shape_t *shape, int64_t *end, epx_pooled_map_t *map)
@@ -182,7 +186,6 @@ static void map_static(const epx_shape_t *shape, int64_t *end, epx_pooled_map_t 
     map->out_runs = epx_take_area(end, shape->ranks * run);
     map->back_runs = epx_take_area(end, shape->ranks * run);
     map->block_runs = epx_take_area(end, shape->ranks * run);
-    map->kept_runs = epx_take_area(end, shape->ranks * run);
     map->destinations = epx_take_area(end, shape->ranks * (int64_t)sizeof(void *));
     map->zeros = take_if(shape->aux_bytes > 0, end, shape->aux_bytes);
 }
@@ -191,8 +194,6 @@ static void map_lane(const epx_shape_t *shape, const epx_pooled_dims_t *dims, ep
 {
     int64_t end = 0, word = sizeof(int32_t), n = shape->virtual_ranks,
             table = shape->splits * (int64_t)shape->experts;
-    map->list = epx_take_area(&end, dims->home_rows * word);
-    map->headers = epx_take_area(&end, dims->header_bytes * shape->ranks);
     map->tags = epx_take_area(&end, dims->slab_rows * shape->ranks * word);
     map->pointers = epx_take_area(&end, 2 * n * (int64_t)sizeof(void *));
     map->bad = epx_take_area(&end, 2 * (int64_t)sizeof(int64_t));
@@ -203,15 +204,17 @@ static void map_lane(const epx_shape_t *shape, const epx_pooled_dims_t *dims, ep
     map->remaining = take_if(dims->extra_wave, &end, (n * dims->virtual_local_max + n) * word);
     map->move = take_if(dims->extra_wave, &end, table * 3 * word);
     map->place = take_if(dims->extra_wave, &end, dims->assignments * word);
-    map->acc = take_if(shape->out_type != EPX_FP32, &end,
+    map->acc = take_if(shape->out_type != EPX_FP32 && dims->by_wave, &end,
                        (int64_t)shape->tokens_max * shape->width * (int64_t)sizeof(float));
     map->note = take_if(dims->checks, &end, 8);
     map->sums = take_if(dims->sums, &end, dims->batch_rows * (int64_t)sizeof(uint32_t));
+    map->check_list = take_if(dims->checks, &end, dims->home_rows * word);
     map->check_start = take_if(dims->checks, &end, dims->home_rows * (int64_t)sizeof(int64_t));
     map->check_count = take_if(dims->checks, &end, dims->home_rows * (int64_t)sizeof(int64_t));
     map->lane_bytes = end;
 
     end = 0;
+    map->list = epx_take_area(&end, dims->home_rows * word);
     map->to = epx_take_area(&end, dims->slab_rows * shape->ranks * word);
     map->from = epx_take_area(&end, dims->batch_rows * word);
     map->kept = epx_take_area(&end, dims->slab_rows * shape->ranks);
@@ -243,6 +246,7 @@ void epx_pooled_map(const epx_shape_t *shape, const epx_pooled_dims_t *dims, epx
     for (int32_t side = 0; side < dims->sides; side++) {
         map_side(shape, dims, side, &map_p->side[side]);
         map_p->slot_batch_bytes += map_p->side[side].batch_bytes;
+        map_p->slot_segment_bytes += map_p->side[side].segment_bytes;
     }
     map_home(shape, dims, map_p);
     map_static(shape, &end, map_p);
@@ -250,8 +254,10 @@ void epx_pooled_map(const epx_shape_t *shape, const epx_pooled_dims_t *dims, epx
     map_p->lane_begin = end;
     map_p->side_begin = map_p->lane_begin + map_p->lane_bytes * shape->lanes;
     map_p->scratch_bytes = map_p->side_begin + map_p->side_bytes * slots * dims->sides;
-    map_p->mirror = dims->staged ? map_p->slot_segment_bytes * slots : 0;
-    map_p->segment_bytes = map_p->slot_segment_bytes * slots + map_p->mirror;
+    map_p->home_begin = map_p->slot_segment_bytes * slots;
+    int64_t segment = map_p->home_begin + map_p->home_bytes * shape->lanes;
+    map_p->mirror = dims->staged ? segment : 0;
+    map_p->segment_bytes = segment + map_p->mirror;
     map_p->batch_bytes = map_p->slot_batch_bytes * slots;
     map_plan(shape, dims, map_p);
 }
@@ -286,10 +292,11 @@ epx_status_t epx_pooled_query(const epx_shape_t *asked, uint32_t caps, const epx
         .scratch_bytes = map.scratch_bytes,
         .batch_bytes = map.batch_bytes,
         .state_bytes = (int64_t)sizeof(epx_pooled_t) + epx_round_up(tables, 8) +
-                       4 * shape->ranks * (int64_t)sizeof(epx_run_t) + pieces * (int64_t)sizeof(epx_piece_t),
+                       3 * shape->ranks * (int64_t)sizeof(epx_run_t) + pieces * (int64_t)sizeof(epx_piece_t),
         .plan_bytes = map.plan_bytes,
         .plan_state_bytes = (int64_t)sizeof(epx_pooled_state_t) +
-                            (int64_t)EPX_MOVES * shape->depth * (int64_t)sizeof(uint64_t),
+                            (int64_t)EPX_MOVES * shape->depth * (int64_t)sizeof(uint64_t) +
+                            shape->depth * (int64_t)sizeof(void *),
         .exchange_bytes = counts > (int64_t)sizeof(int64_t) ? counts : (int64_t)sizeof(int64_t),
         .channels = epx_move_channels(shape),
         .failure_channels = epx_failure_channels(shape),

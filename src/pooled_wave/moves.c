@@ -72,12 +72,7 @@ epx_status_t epx_pooled_wait(const epx_pooled_wave_t *w, int watch)
                             .last = w->wave == plan->waves - 1 &&
                                     (w->move == EPX_MOVE_COMBINE || w->move == EPX_MOVE_DISPATCH_BACKWARD),
                             .watch = watch && (!plan->head.confirmed || plan->lane->words != NULL)};
-    epx_status_t status = epx_move_wait(transport, plan, &wait, w->stream);
-    if (status != EPX_OK || !wait.watch)
-        return status;
-    /* Everybody has sent data of this routing: no rank's host knows of a failed route. What devices find
-     * comes in the headers. */
-    return epx_head_mark(transport, plan, &plan->head.confirmed, w->stream);
+    return epx_move_wait(transport, plan, &wait, w->stream);
 }
 
 epx_status_t epx_pooled_post(const epx_pooled_wave_t *w)
@@ -90,6 +85,16 @@ epx_status_t epx_pooled_post(const epx_pooled_wave_t *w)
         pieces = &list;
     }
     return epx_move_post(&w->pooled->transport, w->plan, channel, w->epoch, EPX_ALL_PEERS, pieces, w->stream);
+}
+
+int32_t epx_pooled_waves(const epx_pooled_wave_t *w)
+{
+    return w->pooled->dims.extra_wave ? w->plan->waves : w->pooled->transport.env.shape->waves;
+}
+
+int epx_pooled_sums_now(const epx_pooled_wave_t *w)
+{
+    return w->pooled->dims.by_wave || w->wave == epx_pooled_waves(w) - 1;
 }
 
 void epx_pooled_add_part(epx_k_push_t *args, epx_part_t part) { args->part[args->parts++] = part; }

@@ -21,10 +21,10 @@ static void number_rows(const epx_shape_t *shape, const epx_pooled_tables_t *tab
 }
 
 /*
- * Who gets what: out, my slab to d; back, the rows that came from d; block, one entry of a table by peer;
- * kept, the kept bits of what came from d. Everybody begins with his right neighbour, so that not all write
- * to one rank at once. What goes to others stands at the receiver where the sender's things do; staged, it
- * stands in this rank's mirror where the receiver's do.
+ * Who gets what: out, my slab to d; back, the rows that came from d; block, one entry of a table by peer.
+ * Everybody begins with his right neighbour, so that not all write to one rank at once, and ends with
+ * himself. What goes to others stands at the receiver where the sender's things do; staged, it stands in this
+ * rank's mirror where the receiver's do.
  */
 static void number_runs(const epx_shape_t *shape, const epx_pooled_dims_t *dims,
                         const epx_pooled_tables_t *tables)
@@ -39,7 +39,6 @@ static void number_runs(const epx_shape_t *shape, const epx_pooled_dims_t *dims,
                                      .rows = tables->base[d + 1] - tables->base[d]};
         tables->back[i] = (epx_run_t){.first = d * dims->slab_rows, .row = home, .peer = d, .rows = mine};
         tables->block[i] = (epx_run_t){.first = d, .row = at, .peer = d, .rows = 1};
-        tables->kept[i] = (epx_run_t){.first = d, .row = home, .peer = d, .rows = 1};
     }
 }
 
@@ -79,7 +78,6 @@ static epx_status_t copy_tables(epx_pooled_t *pooled, const epx_pooled_tables_t 
         {map->out_runs, tables->out, runs},
         {map->back_runs, tables->back, runs},
         {map->block_runs, tables->block, runs},
-        {map->kept_runs, tables->kept, runs},
     };
     epx_status_t status = EPX_OK;
     for (size_t i = 0; status == EPX_OK && i < sizeof(rows) / sizeof(rows[0]); i++)

@@ -9,12 +9,12 @@ static const uint8_t *learned_kept(const epx_pooled_wave_t *w)
     return (const uint8_t *)epx_pooled_plan(w->plan, w->pooled->map.plan_kept) + w->lo;
 }
 
+/* Lists what goes out, and writes the headers straight to where they are read. */
 static epx_status_t pack(const epx_pooled_wave_t *w)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
     const epx_pooled_map_t *map = &w->pooled->map;
-    int32_t lane = w->plan->lane->index;
-    epx_k_pooled_pack_t args = {.units = w->pooled->transport.env.shape->sm_budget,
+    epx_k_pooled_pack_t args = {.units = env->shape->sm_budget,
                                 .layout = &w->pooled->layout,
                                 .tokens = env->shape->tokens_max,
                                 .tokens_device = &epx_plan_head(w->plan)->tokens,
@@ -22,52 +22,34 @@ static epx_status_t pack(const epx_pooled_wave_t *w)
                                 .place = w->place,
                                 .lo = w->lo,
                                 .kept = learned_kept(w),
-                                .list = epx_pooled_lane(w->pooled, lane, map->list),
+                                .list = epx_pooled_side(w, map->list),
                                 .valid = epx_pooled_plan(w->plan, map->plan_valid),
                                 .status = &epx_plan_head(w->plan)->valid,
                                 .stamp = epx_pooled_stamp(w),
-                                .headers = epx_pooled_lane(w->pooled, lane, map->headers)};
+                                .dst = w->pooled->destinations,
+                                .headers_offset = epx_pooled_incoming_offset(w, map->side[w->side].header),
+                                .header_row = w->pooled->dims.staged ? -1 : env->shape->rank};
     return env->kernels->pooled_pack(&args, w->stream);
 }
 
-/* The headers, as one row per peer. */
-static epx_status_t push_headers(const epx_pooled_wave_t *w)
+/* A push by the list: of all slabs, or without the one to myself, which is the last. */
+static epx_k_push_t push_by_list(const epx_pooled_wave_t *w, int without_own)
 {
-    const epx_transport_env_t *env = &w->pooled->transport.env;
-    const epx_pooled_map_t *map = &w->pooled->map;
-    int64_t bytes = w->pooled->dims.header_bytes;
-    epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
-                         .dst = w->pooled->destinations,
-                         .runs = epx_pooled_static(w->pooled, map->block_runs),
-                         .run_count = env->shape->ranks,
-                         .rank = env->shape->rank,
-                         .columns = env->shape->columns};
-    epx_pooled_add_part(&args,
-                        (epx_part_t){.kind = EPX_PART_COPY,
-                                     .src = epx_pooled_lane(w->pooled, w->plan->lane->index, map->headers),
-                                     .src_stride = bytes,
-                                     .divide = 1,
-                                     .dst_offset = epx_pooled_incoming_offset(w, map->side[w->side].header),
-                                     .dst_stride = bytes,
-                                     .bytes = bytes});
-    return env->kernels->push(&args, w->stream);
+    const epx_shape_t *shape = w->pooled->transport.env.shape;
+    return (epx_k_push_t){.units = shape->sm_budget,
+                          .dst = w->pooled->destinations,
+                          .index = epx_pooled_side(w, w->pooled->map.list),
+                          .runs = epx_pooled_static(w->pooled, w->pooled->map.out_runs),
+                          .run_count = shape->ranks - (without_own ? 1 : 0),
+                          .rank = shape->rank,
+                          .columns = shape->columns};
 }
 
-/* Rows by the list, and what travels beside each. */
-static epx_status_t push_rows(const epx_pooled_wave_t *w, const void *rows, const void *aux)
+/* The rows themselves, and their checksums. */
+static void add_rows(const epx_pooled_wave_t *w, epx_k_push_t *args, const void *rows)
 {
-    const epx_transport_env_t *env = &w->pooled->transport.env;
-    const epx_shape_t *shape = env->shape;
-    const epx_pooled_map_t *map = &w->pooled->map;
-    const epx_pooled_side_map_t *side = &map->side[w->side];
-    epx_k_push_t args = {.units = w->pooled->transport.env.shape->sm_budget,
-                         .dst = w->pooled->destinations,
-                         .index = epx_pooled_lane(w->pooled, w->plan->lane->index, map->list),
-                         .runs = epx_pooled_static(w->pooled, map->out_runs),
-                         .run_count = shape->ranks,
-                         .rank = shape->rank,
-                         .columns = shape->columns,
-                         .begun = epx_move_begun(&w->pooled->transport, w->plan)};
+    const epx_shape_t *shape = w->pooled->transport.env.shape;
+    const epx_pooled_side_map_t *side = &w->pooled->map.side[w->side];
     epx_part_t part = {.kind = EPX_PART_COPY,
                        .src = rows,
                        .src_stride = shape->row_bytes,
@@ -75,21 +57,29 @@ static epx_status_t push_rows(const epx_pooled_wave_t *w, const void *rows, cons
                        .dst_offset = epx_pooled_incoming_offset(w, side->rows),
                        .dst_stride = shape->row_bytes,
                        .bytes = shape->row_bytes};
-    epx_pooled_add_part(&args, part);
+    epx_pooled_add_part(args, part);
     if (w->pooled->dims.sums) {
         part.kind = EPX_PART_CHECKSUM;
         part.dst_offset = epx_pooled_incoming_offset(w, side->sum);
         part.dst_stride = sizeof(uint32_t);
-        epx_pooled_add_part(&args, part);
+        epx_pooled_add_part(args, part);
     }
+}
+
+/* What travels beside each row. */
+static void add_beside(const epx_pooled_wave_t *w, epx_k_push_t *args, const void *aux)
+{
+    const epx_shape_t *shape = w->pooled->transport.env.shape;
+    const epx_pooled_map_t *map = &w->pooled->map;
+    const epx_pooled_side_map_t *side = &map->side[w->side];
     if (shape->origin)
-        epx_pooled_add_part(&args, (epx_part_t){.kind = EPX_PART_ORIGIN,
-                                                .divide = 1,
-                                                .dst_offset = epx_pooled_incoming_offset(w, side->origin),
-                                                .dst_stride = sizeof(epx_origin_t),
-                                                .bytes = sizeof(epx_origin_t)});
+        epx_pooled_add_part(args, (epx_part_t){.kind = EPX_PART_ORIGIN,
+                                               .divide = 1,
+                                               .dst_offset = epx_pooled_incoming_offset(w, side->origin),
+                                               .dst_stride = sizeof(epx_origin_t),
+                                               .bytes = sizeof(epx_origin_t)});
     if (w->move == EPX_MOVE_DISPATCH && shape->aux_bytes > 0)
-        epx_pooled_add_part(&args,
+        epx_pooled_add_part(args,
                             (epx_part_t){.kind = EPX_PART_COPY,
                                          .src = aux != NULL ? aux : epx_pooled_static(w->pooled, map->zeros),
                                          .src_stride = aux != NULL ? shape->aux_bytes : 0,
@@ -98,14 +88,26 @@ static epx_status_t push_rows(const epx_pooled_wave_t *w, const void *rows, cons
                                          .dst_stride = shape->aux_bytes,
                                          .bytes = shape->aux_bytes});
     if (w->move == EPX_MOVE_COMBINE_BACKWARD)
-        epx_pooled_add_part(&args, (epx_part_t){.kind = EPX_PART_COPY,
-                                                .src = epx_pooled_plan(w->plan, map->plan_weights),
-                                                .src_stride = sizeof(float),
-                                                .divide = 1,
-                                                .dst_offset = epx_pooled_incoming_offset(w, side->weight),
-                                                .dst_stride = sizeof(float),
-                                                .bytes = sizeof(float)});
-    return env->kernels->push(&args, w->stream);
+        epx_pooled_add_part(args, (epx_part_t){.kind = EPX_PART_COPY,
+                                               .src = epx_pooled_plan(w->plan, map->plan_weights),
+                                               .src_stride = sizeof(float),
+                                               .divide = 1,
+                                               .dst_offset = epx_pooled_incoming_offset(w, side->weight),
+                                               .dst_stride = sizeof(float),
+                                               .bytes = sizeof(float)});
+}
+
+/* Rows by the list, and what travels beside each, in one launch. */
+static epx_status_t push_rows(const epx_pooled_wave_t *w, const void *rows, const void *aux)
+{
+    int without_own = w->pooled->dims.own_rows && w->move == EPX_MOVE_DISPATCH;
+    epx_k_push_t args = push_by_list(w, without_own), beside = push_by_list(w, 0);
+    args.begun = epx_move_begun(&w->pooled->transport, w->plan);
+    add_rows(w, &args, rows);
+    add_beside(w, without_own ? &beside : &args, aux);
+    if (beside.parts > 0)
+        args.more = &beside;
+    return w->pooled->transport.env.kernels->push(&args, w->stream);
 }
 
 /* Slabs have one size, so bytes follow from the shape alone; see pooled_wave.h. */
@@ -131,8 +133,6 @@ epx_status_t epx_pooled_send_out(epx_pooled_wave_t *w, const void *rows, const v
         status = epx_pooled_fill_staged(w);
     if (status == EPX_OK)
         status = pack(w);
-    if (status == EPX_OK)
-        status = push_headers(w);
     if (status == EPX_OK)
         status = push_rows(w, rows, aux);
     if (status != EPX_OK)

@@ -7,9 +7,9 @@
  * the rows that came from there, with their kept bits. A part of it is one piece.
  *
  * When the mirror may be written again: out, depth waves later, after this rank's combine (dispatch_backward)
- * of the wave has seen every rank's word for it, which followed that rank's receipt of the slab. Home, after
- * its dispatch (combine_backward) depth waves later has seen every rank's word, which followed the end of
- * that rank's combine.
+ * of the wave has seen every rank's word for it, which followed that rank's receipt of the slab. Home, when
+ * its slot comes round again: after the dispatch (combine_backward) of that wave has seen every rank's word,
+ * which followed the end of that rank's combine of the wave that had the slot before.
  */
 #include "pooled_wave/internal.h"
 
@@ -70,7 +70,7 @@ static void list_returns(const epx_pooled_wave_t *w, epx_pieces_t *pieces, int64
     const epx_shape_t *shape = w->pooled->transport.env.shape;
     const int32_t *base = epx_pooled_tables(w->pooled).base;
     int32_t me = shape->rank;
-    int64_t at = epx_pooled_home_offset(w, area), slab = w->pooled->dims.slab_rows * bytes;
+    int64_t at = epx_pooled_home_offset(w, area, bytes), slab = w->pooled->dims.slab_rows * bytes;
     epx_pieces_part(pieces);
     for (int32_t p = 0; p < shape->ranks; p++) {
         if (p == me)
@@ -92,7 +92,7 @@ static void list_home(const epx_pooled_wave_t *w, epx_pieces_t *pieces)
     else
         list_returns(w, pieces, map->home_dots, sizeof(float));
     if (w->pooled->dims.checks)
-        list_blocks(w, pieces, epx_pooled_home_offset(w, map->home_note), 8);
+        list_blocks(w, pieces, epx_pooled_note_offset(w), 8);
 }
 
 epx_pieces_t epx_pooled_list_pieces(const epx_pooled_wave_t *w)
@@ -115,6 +115,5 @@ epx_status_t epx_pooled_fill_staged(const epx_pooled_wave_t *w)
     if (is_out(w))
         return epx_canary_fill(&w->pooled->transport, mirror + epx_pooled_incoming_offset(w, 0),
                                map->side[w->side].segment_bytes, w->stream);
-    return epx_canary_fill(&w->pooled->transport, mirror + epx_pooled_home_offset(w, map->home_note),
-                           map->slot_segment_bytes - map->home_note, w->stream);
+    return epx_pooled_fill_home(w, mirror);
 }

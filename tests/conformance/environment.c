@@ -152,7 +152,7 @@ Test(environment, settings_without_meaning)
         {"pooled_wave", "EPX_ACCEPT", "fair", .status = EPX_ERR_UNSUPPORTED, .word = "ACCEPT"},
         {"pooled_wave", "EPX_WIRE", "rank", .status = EPX_ERR_UNSUPPORTED, .word = "WIRE"},
         {"ring", "EPX_WIRE", "rank", .status = EPX_ERR_UNSUPPORTED, .word = "WIRE"},
-        {"pooled_wave", "EPX_BATCH", "indexed", .status = EPX_ERR_UNSUPPORTED, .word = "BATCH"},
+        {"pooled_wave", "EPX_BATCH", "indexed", .status = EPX_OK},
         {"ring", "EPX_BATCH", "indexed", .status = EPX_ERR_UNSUPPORTED, .word = "BATCH"},
         {"ragged", "EPX_BATCH", "indexed", "EPX_WIRE", "assignment", .status = EPX_ERR_UNSUPPORTED,
          .word = "BATCH"},

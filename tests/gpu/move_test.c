@@ -156,6 +156,13 @@ static void gather(void)
                target = twin_make((size_t)(rows * (bytes + slack)) + 16);
         for (size_t i = 0; i < source.bytes; i++)
             source.host[i] = (unsigned char)(i * 7 + i / 251);
+        /* Some sources are named by a list of this rank's own. */
+        int64_t own_count = with_index && dice_range(&dice, 0, 1) ? dice_range(&dice, 1, sources) : 0,
+                own_first = dice_range(&dice, 0, sources - own_count), divide = dice_range(&dice, 1, 3);
+        twin_t own = twin_make(own_count > 0 ? (size_t)own_count * 4 : 0);
+        for (int64_t i = 0; i < own_count; i++)
+            ((int32_t *)(void *)own.host)[i] = (int32_t)dice_range(&dice, 0, sources * divide - 1);
+        twin_send(&own);
         twin_send(&start), twin_send(&count), twin_send(&index), twin_send(&source), twin_send(&target);
         for (int device = 0; device <= 1; device++) {
             epx_k_gather_t args = {.rows = {side_of(&start, device), side_of(&count, device), experts},
@@ -164,7 +171,12 @@ static void gather(void)
                                    .dst = (char *)side_of(&target, device) + offset,
                                    .src_stride = bytes + slack,
                                    .dst_stride = bytes + slack,
-                                   .bytes = bytes};
+                                   .bytes = bytes,
+                                   .own = side_or_null(&own, device),
+                                   .own_src = (char *)side_of(&source, device) + offset,
+                                   .own_first = (int32_t)own_first,
+                                   .own_count = (int32_t)own_count,
+                                   .own_divide = (int32_t)divide};
             CHECK((device ? epx_cuda_gather : epx_host_gather)(&args, NULL) == EPX_OK, "%s",
                   epx_last_error());
         }

@@ -186,7 +186,12 @@ static void pooled_pack(void)
         twin_send(&sent.place), twin_send(&sent.valid), twin_send(&kept), twin_send(&status);
         twin_send(&list), twin_send(&headers), twin_send(&start), twin_send(&count);
         int64_t wave = dice_range(&dice, 0, c.layout.waves - 1);
-        for (int device = 0; device <= 1; device++) {
+        twin_t dst = twin_make((size_t)c.layout.ranks * sizeof(void *));
+        for (int device = 1; device >= 0; device--) {
+            for (int32_t d = 0; d < c.layout.ranks; d++)
+                ((void **)(void *)dst.host)[d] = side_of(&headers, device);
+            if (device)
+                twin_send(&dst);
             epx_k_pooled_layout_t layout = layout_on(&c, device);
             epx_k_pooled_pack_t args = {.layout = &layout,
                                         .tokens = sent.tokens,
@@ -198,7 +203,8 @@ static void pooled_pack(void)
                                         .valid = side_of(&sent.valid, device),
                                         .status = side_of(&status, device),
                                         .stamp = STAMP,
-                                        .headers = side_of(&headers, device),
+                                        .dst = side_of(&dst, device),
+                                        .header_row = -1,
                                         .start = with_rows ? side_of(&start, device) : NULL,
                                         .count = with_rows ? side_of(&count, device) : NULL};
             CHECK((device ? epx_cuda_pooled_pack : epx_host_pooled_pack)(&args, NULL) == EPX_OK, "%s",
@@ -222,6 +228,9 @@ static void make_headers(const pooled_case_t *c, const twin_t *headers, int32_t 
                 *slot = malloc((size_t)n * 4 + 4);
         int32_t *list = malloc((size_t)layout.home_rows * 4 + 4);
         unsigned char *mine = calloc(1, (size_t)(layout.header_bytes * layout.ranks));
+        void **dst = malloc((size_t)layout.ranks * sizeof(*dst));
+        for (int32_t d = 0; d < layout.ranks; d++)
+            dst[d] = mine;
         valid = malloc((size_t)layout.splits * 8);
         draw_ids(ids, n, layout.experts, dice);
         for (int64_t a = 0; a < n; a++)
@@ -244,12 +253,13 @@ static void make_headers(const pooled_case_t *c, const twin_t *headers, int32_t 
                                     .list = list,
                                     .valid = valid,
                                     .stamp = STAMP,
-                                    .headers = mine};
+                                    .dst = dst,
+                                    .header_row = -1};
         epx_host_pooled_pack(&pack, NULL);
         memcpy(headers->host + r * layout.header_bytes, mine + me * layout.header_bytes,
                (size_t)layout.header_bytes);
         free(ids), free(long_scratch), free(expert), free(place), free(slot), free(list), free(mine),
-            free(valid);
+            free(valid), free(dst);
     }
 }
 
@@ -287,10 +297,12 @@ static void compare_gate2(dice_t *dice, const shape_limits_t *limits)
     spoil_headers(&c, &headers, slots, dice);
     if (dice_range(dice, 0, 9) == 0)
         ((epx_plan_head_t *)(void *)verdict.head.host)->valid = EPX_ERR_ROUTING;
-    int counts = dice_range(dice, 0, 1) != 0;
+    int counts = (int)dice_range(dice, 0, 2);
+    twin_t confirmed = twin_make(4);
+    ints(&confirmed)[0] = 0;
     twin_send(&verdict.head);
     twin_send(&headers), twin_send(&to), twin_send(&kept), twin_send(&from), twin_send(&start),
-        twin_send(&count), twin_send(&bad);
+        twin_send(&count), twin_send(&bad), twin_send(&confirmed);
     for (int device = 0; device <= 1; device++) {
         epx_k_pooled_layout_t layout = layout_on(&c, device);
         epx_k_pooled_gate2_t args = {.layout = &layout,
@@ -304,6 +316,7 @@ static void compare_gate2(dice_t *dice, const shape_limits_t *limits)
                                      .start = side_of(&start, device),
                                      .count = side_of(&count, device),
                                      .counts = counts,
+                                     .confirmed = side_of(&confirmed, device),
                                      .verdict = verdict_on(&verdict, device),
                                      .bad = side_of(&bad, device)};
         CHECK((device ? epx_cuda_pooled_gate2 : epx_host_pooled_gate2)(&args, NULL) == EPX_OK, "%s",
@@ -312,7 +325,7 @@ static void compare_gate2(dice_t *dice, const shape_limits_t *limits)
     verdict_same(&verdict);
     twin_same(&to, "to"), twin_same(&kept, "kept"), twin_same(&from, "from"), twin_same(&start, "start"),
         twin_same(&count, "count");
-    twin_same(&bad, "bad");
+    twin_same(&bad, "bad"), twin_same(&confirmed, "confirmed");
 }
 
 static void pooled_gate2(void)

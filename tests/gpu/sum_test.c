@@ -28,7 +28,7 @@ static void combine(void)
         int32_t columns =
             (int32_t)(dice_range(&dice, 0, 4) == 0 ? dice_range(&dice, 30, 70) : dice_range(&dice, 1, 9));
         int64_t tokens = gpu_small() ? dice_range(&dice, 0, 9) : dice_range(&dice, 0, 200),
-                rows = dice_range(&dice, 1, 300);
+                rows = dice_range(&dice, 1, 300) * (dice_range(&dice, 0, 1) ? waves : 1);
         int64_t stride = width * (int64_t)type_size(type) + (dice_range(&dice, 0, 3) == 0 ? 16 : 0),
                 places = rows * waves;
         int in_out = out_type == EPX_FP32 && dice_range(&dice, 0, 1),
@@ -51,8 +51,9 @@ static void combine(void)
         twin_send(&row), twin_send(&place), twin_send(&weights), twin_send(&kept), twin_send(&acc),
             twin_send(&out);
         twin_send(&count);
+        int at_once = waves > 1 && rows % waves == 0 && dice_range(&dice, 0, 1);
         for (int device = 0; device <= 1; device++) {
-            for (int32_t w = 0; w < waves; w++) {
+            for (int32_t w = 0; w < (at_once ? 1 : waves); w++) {
                 epx_k_combine_t args = {.tokens = device_tokens ? -1 : tokens,
                                         .tokens_device = device_tokens ? side_of(&count, device) : NULL,
                                         .columns = columns,
@@ -69,7 +70,9 @@ static void combine(void)
                                         .acc = side_of(in_out ? &out : &acc, device),
                                         .out = side_of(&out, device),
                                         .first = w == 0,
-                                        .last = w == waves - 1};
+                                        .last = at_once || w == waves - 1};
+                if (at_once) /* the rows there are, dealt out to the waves */
+                    args.waves = waves, args.acc = tokens % 2 == 0 ? args.acc : NULL;
                 CHECK((device ? epx_cuda_combine : epx_host_combine)(&args, NULL) == EPX_OK, "%s",
                       epx_last_error());
             }

@@ -73,6 +73,19 @@ static void forget_batch(void)
         look_at(i, NULL, 0);
 }
 
+/* Rows that there are to look at: indexed, up to the last that the index names. */
+static size_t rows_held(const epx_batch_t *here, size_t rows_max)
+{
+    size_t rows = 0;
+    if (here->row_index == NULL)
+        return rows_max;
+    for (int32_t e = 0; e < here->local_experts; e++)
+        for (int64_t g = here->expert_start[e]; g < here->expert_start[e] + here->expert_count[e]; g++)
+            if (here->row_index[g] >= (int32_t)rows && here->row_index[g] < (int32_t)rows_max)
+                rows = (size_t)here->row_index[g] + 1;
+    return rows;
+}
+
 epx_batch_t batch_here(const session_t *session, const epx_batch_t *batch)
 {
     const problem_t *p = session->p;
@@ -81,7 +94,6 @@ epx_batch_t batch_here(const session_t *session, const epx_batch_t *batch)
     if (on_host())
         return here;
     drained();
-    here.rows = (void *)(size_t)look_at(0, batch->rows, rows * problem_row_bytes(p));
     here.row_index = look_at(1, batch->row_index, rows * sizeof(int32_t));
     here.origin = look_at(2, batch->origin, rows * sizeof(epx_origin_t));
     here.row_aux = look_at(3, batch->row_aux, rows * (size_t)p->aux_bytes);
@@ -92,6 +104,7 @@ epx_batch_t batch_here(const session_t *session, const epx_batch_t *batch)
     fetch(counts + experts, batch->expert_count, experts * sizeof(*counts));
     here.expert_start = counts;
     here.expert_count = counts + experts;
+    here.rows = (void *)(size_t)look_at(0, batch->rows, rows_held(&here, rows) * problem_row_bytes(p));
     return here;
 }
 
@@ -287,7 +300,7 @@ static void check_counts(const pass_t *pass, int wave, const epx_batch_t *batch,
     free(start);
 }
 
-/* Indexed: each (token, rank) row once. */
+/* Indexed: each (token, rank) row once; pooled_wave's slots are those of assignments. */
 static void check_index(const pass_t *pass, int wave, const epx_batch_t *batch)
 {
     const problem_t *p = pass->session->p;
@@ -306,8 +319,8 @@ static void check_index(const pass_t *pass, int wave, const epx_batch_t *batch)
                 if (row < 0 || (size_t)row >= rows)
                     continue; /* check_row says so */
                 first = first < 0 ? row : first;
-                expect(self, row == first, "wave %d: the row of rank %d token %d came twice", wave, s,
-                       (int)t);
+                expect(self, row == first || p->arm.kind == POOLED_WAVE,
+                       "wave %d: the row of rank %d token %d came twice", wave, s, (int)t);
                 expect(self, !owner[row] || (owner[row]->from == s && owner[row]->token == t),
                        "wave %d: row %d stands for two tokens", wave, row);
                 owner[row] = seat;

@@ -39,20 +39,26 @@ static void open_owners(epx_owners_t *owners)
 
 static void open_verdict(epx_k_verdict_t *verdict) { verdict->head = at(verdict->head); }
 
-/* A table of peers' addresses as kernels may use them: as long as the runs need it. The caller's to free. */
-static void *const *open_table(void *const *table, const epx_run_t *runs, int32_t run_count)
+/* A table of peers' addresses as kernels may use them. The caller's to free. */
+static void **open_peers(void *const *table, int32_t peers)
 {
-    int32_t peers = 0;
     void *const *closed = at(table);
-    for (int32_t i = 0; i < run_count; i++)
-        if (runs[i].rows > 0 && runs[i].peer >= peers)
-            peers = runs[i].peer + 1;
     void **open = calloc((size_t)peers + 1, sizeof(*open));
     if (open == NULL)
         abort();
     for (int32_t p = 0; p < peers; p++)
         open[p] = at(closed[p]);
     return open;
+}
+
+/* The same, as long as the runs need it. */
+static void *const *open_table(void *const *table, const epx_run_t *runs, int32_t run_count)
+{
+    int32_t peers = 0;
+    for (int32_t i = 0; i < run_count; i++)
+        if (runs[i].rows > 0 && runs[i].peer >= peers)
+            peers = runs[i].peer + 1;
+    return open_peers(table, peers);
 }
 
 /* ---- common kernels ----------------------------------------------------------------------------------------- */
@@ -154,6 +160,8 @@ static void run_gather(void *payload)
     a->index = at(a->index);
     a->src = at(a->src);
     a->dst = at(a->dst);
+    a->own = at(a->own);
+    a->own_src = at(a->own_src);
     must(epx_host_gather(a, NULL));
 }
 
@@ -195,7 +203,7 @@ static void run_combine(void *payload)
     must(epx_host_combine(a, NULL));
     /* Behind the last wave the sums are nobody's. */
     int64_t tokens = a->tokens_device != NULL ? *a->tokens_device : a->tokens;
-    if (a->last && (void *)a->acc != a->out && a->only.part + 1 >= a->only.parts)
+    if (a->last && a->acc != NULL && (void *)a->acc != a->out && a->only.part + 1 >= a->only.parts)
         memset(a->acc, 0xff, (size_t)(tokens * a->width) * sizeof(float));
 }
 
@@ -300,6 +308,7 @@ static void run_verify(void *payload)
 {
     epx_k_verify_t *a = payload;
     open_rows(&a->rows);
+    a->index = at(a->index);
     a->src = at(a->src);
     a->sum = at(a->sum);
     a->bad = at(a->bad);
@@ -369,6 +378,7 @@ static void run_gate2(void *payload)
     a->kept = at(a->kept);
     a->start = at(a->start);
     a->count = at(a->count);
+    a->confirmed = at(a->confirmed);
     a->bad = at(a->bad);
     open_verdict(&a->verdict);
     must(epx_host_pooled_gate2(a, NULL));
@@ -428,10 +438,13 @@ static void run_pack(void *payload)
     a->list = at(a->list);
     a->valid = at(a->valid);
     a->status = at(a->status);
-    a->headers = at(a->headers);
     a->start = at(a->start);
     a->count = at(a->count);
+    void **dst = NULL;
+    if (a->dst != NULL)
+        a->dst = dst = open_peers(a->dst, call->layout.ranks);
     must(epx_host_pooled_pack(a, NULL));
+    free(dst);
 }
 
 static epx_status_t pooled_pack(const struct epx_k_pooled_pack *args, epx_stream_t stream)

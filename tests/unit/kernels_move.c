@@ -119,6 +119,31 @@ Test(kernels_gather, rows_of_each_expert)
     }
 }
 
+/* Indices 4 to 6 stand for rows of another place, by a list of their own. */
+Test(kernels_gather, own_rows_come_by_their_list)
+{
+    int64_t start[] = {1}, count[] = {6};
+    int32_t index[] = {-1, 3, 4, 5, 6, 7, 4}, own[] = {9, 2, 5};
+    epx_k_gather_t args = {.rows = {start, count, 1},
+                           .index = index,
+                           .src = source,
+                           .dst = target[0],
+                           .src_stride = 8,
+                           .dst_stride = 8,
+                           .bytes = 8,
+                           .own = own,
+                           .own_src = source + 200,
+                           .own_first = 4,
+                           .own_count = 3,
+                           .own_divide = 2};
+    fill_all();
+    const int32_t from[] = {3 * 8, 200 + 4 * 8, 200 + 1 * 8, 200 + 2 * 8, 7 * 8, 200 + 4 * 8};
+    for (int g = 0; g < 6; g++)
+        memcpy(wanted[0] + (g + 1) * 8, source + from[g], 8);
+    cr_assert_eq(epx_host_gather(&args, NULL), EPX_OK);
+    cr_assert_eq(memcmp(target, wanted, sizeof(wanted)), 0);
+}
+
 /* Rows that lie more than 2^32 bytes apart: address space that is reserved, with a few pages in use. */
 Test(kernels_push, offsets_past_32_bits)
 {

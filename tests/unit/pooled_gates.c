@@ -173,7 +173,7 @@ Test(pooled_gates, virtual_slabs_lie_by_sender_then_destination)
                                 .list = list,
                                 .valid = valid,
                                 .stamp = 7,
-                                .headers = headers};
+                                .dst = (void *const[]){headers}};
     cr_assert_eq(epx_host_pooled_pack(&pack, NULL), EPX_OK);
     expect_ints("list", list, (const int32_t[]){0, 1, 3, 2}, 4);
     epx_k_pooled_gate2_t gate2 = {.layout = &layout,
@@ -207,7 +207,8 @@ Test(pooled_gates, a_wave_packs_its_own_rows)
     epx_k_pooled_layout_t layout = three_experts();
     int32_t list[3];
     int64_t valid = 6, start[3], count[3];
-    unsigned char headers[64];
+    unsigned char headers[64], peer[2][8 + 96];
+    void *dst[] = {headers, headers};
     uint8_t kept[] = {1, 1, 0};
     epx_k_pooled_pack_t args = {.layout = &layout,
                                 .tokens = 6,
@@ -217,7 +218,8 @@ Test(pooled_gates, a_wave_packs_its_own_rows)
                                 .list = list,
                                 .valid = &valid,
                                 .stamp = 0xabcd,
-                                .headers = headers,
+                                .dst = dst,
+                                .header_row = -1,
                                 .start = start,
                                 .count = count};
     cr_assert_eq(epx_host_pooled_pack(&args, NULL), EPX_OK);
@@ -232,8 +234,20 @@ Test(pooled_gates, a_wave_packs_its_own_rows)
     memcpy(&told, headers + 32 + EPX_POOLED_HEADER_VALID, sizeof(told));
     cr_expect(stamp == 0xabcd && told == 6);
 
+    /* The same straight to the headers of two peers, where this rank's is the last of three. */
+    args.dst = (void *[]){peer[0], peer[1]};
+    args.headers_offset = 8;
+    args.header_row = 2;
+    memset(peer, 0x55, sizeof(peer));
+    cr_assert_eq(epx_host_pooled_pack(&args, NULL), EPX_OK);
+    for (int d = 0; d < 2; d++) {
+        cr_expect_eq(narrow_tag(peer[d] + 8 + 64, 0), narrow_tag(headers + 32 * d, 0));
+        for (int i = 0; i < 8 + 64; i++)
+            cr_expect_eq(peer[d][i], 0x55, "byte %d at peer %d", i, d);
+    }
+
     args.kept = kept;
-    args.headers = NULL;
+    args.dst = NULL;
     args.start = NULL;
     cr_assert_eq(epx_host_pooled_pack(&args, NULL), EPX_OK);
     expect_ints("list without what was refused", list, (const int32_t[]){1, -1, -1}, 3);

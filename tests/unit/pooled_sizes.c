@@ -80,9 +80,6 @@ Test(pooled_sizes, settings_without_meaning_are_refused)
     shape.wire = EPX_WIRE_RANK;
     expect_refused(&shape, LOCAL, "EPX_WIRE=rank");
     shape = five_experts();
-    shape.batch = EPX_BATCH_INDEXED;
-    expect_refused(&shape, LOCAL, "EPX_BATCH=indexed");
-    shape = five_experts();
     shape.columns = 3;
     expect_refused(&shape, LOCAL, "spill_choices");
 
@@ -142,16 +139,31 @@ Test(pooled_sizes, what_a_shape_does_without_takes_no_memory)
     shape = five_experts();
     shape.batch_in_caller = 1;
     cr_expect_eq(sizes_of(&shape).batch_bytes, 0);
+    /* Indexed batches are the slabs, gradients are not. */
     shape = five_experts();
-    shape.out_type = EPX_FP32;
+    shape.batch = EPX_BATCH_INDEXED;
+    cr_expect_eq(sizes_of(&shape).batch_bytes, plain.batch_bytes);
+    shape.backward = EPX_BACKWARD_RECOMPUTE;
+    cr_expect_eq(sizes_of(&shape).batch_bytes, plain.batch_bytes);
+    shape.backward = EPX_BACKWARD_NONE;
+    cr_expect_eq(sizes_of(&shape).batch_bytes, 0);
+    /* Sums that go on from wave to wave are in memory, unless out has room for them. */
+    shape = five_experts();
+    shape.overflow = EPX_OVERFLOW_EXTRA_WAVE;
     int64_t without_acc = sizes_of(&shape).scratch_bytes;
     shape.row_type = shape.out_type = EPX_BF16;
     shape.row_bytes = 8;
     cr_expect_gt(sizes_of(&shape).scratch_bytes, without_acc);
-    /* Twice the slots: all payload is per (lane, slot). */
+    /* Twice the slots: of what comes in; what comes home has a place for each of the two waves. In units of
+     * 256 bytes as below. */
     shape = five_experts();
     shape.depth = 4;
-    cr_expect_eq(sizes_of(&shape).segment_bytes, 2 * plain.segment_bytes);
+    cr_expect_eq(plain.segment_bytes, 2 * (2 * 3 + 2 + 1 + 1) * 256);
+    cr_expect_eq(sizes_of(&shape).segment_bytes, 2 * (4 * 3 + 2 + 1 + 1) * 256);
+    shape.depth = 2;
+    shape.waves =
+        4; /* P = 4 and 3, so 7 rows come home in a wave, 2 * 4 come in; 28 rows of 16 bytes are 2 units */
+    cr_expect_eq(sizes_of(&shape).segment_bytes, 2 * (2 * 3 + 1 + 2 + 1) * 256);
 }
 
 static int64_t staging_of(const epx_shape_t *shape)
@@ -164,25 +176,26 @@ static int64_t staging_of(const epx_shape_t *shape)
 }
 
 /*
- * A slot, in units of 256 bytes. In: two headers of 32 bytes 1, 2 * 8 rows of 16 bytes 1, their weights 1.
- * Home, 13 rows: kept bits 1, rows 1, dots 1. Six in all; staged, home has room for 2 * 8 rows, which takes
- * no more here.
+ * In units of 256 bytes. Each of four slots: two headers of 32 bytes 1, 2 * 8 rows of 16 bytes 1, their
+ * weights
+ * 1. What comes home to each of two lanes in two waves, 26 rows: kept bits 1, rows 2, dots 1. Staged, home
+ * has room for 2 * 2 * 8 rows, which takes no more here.
  */
 Test(pooled_sizes, staging_mirrors_what_one_rank_sends)
 {
     epx_shape_t shape = five_experts();
-    cr_expect_eq(sizes_of(&shape).segment_bytes, 4 * 6 * 256);
-    cr_expect_eq(staging_of(&shape), 4 * 6 * 256);
+    cr_expect_eq(sizes_of(&shape).segment_bytes, (4 * 3 + 2 * 4) * 256);
+    cr_expect_eq(staging_of(&shape), (4 * 3 + 2 * 4) * 256);
     shape.backward = EPX_BACKWARD_NONE;
-    cr_expect_eq(staging_of(&shape), 4 * 4 * 256);
+    cr_expect_eq(staging_of(&shape), (4 * 2 + 2 * 3) * 256);
     /* Gradients come in apart: header, rows, weights; dots go home. */
     shape.backward = EPX_BACKWARD_RECOMPUTE;
-    cr_expect_eq(staging_of(&shape), 4 * 8 * 256);
-    /* 16 rows of 272 bytes come in, 17 units; home has room for as many, where 13 would take 14. */
+    cr_expect_eq(staging_of(&shape), (4 * 5 + 2 * 4) * 256);
+    /* 16 rows of 272 bytes come in, 17 units; home has room for twice as many, where 26 would take 28. */
     shape = five_experts();
     shape.row_bytes = 272;
     shape.width = 68;
-    cr_expect_eq(staging_of(&shape), 4 * (1 + 17 + 1 + 1 + 17 + 1) * 256);
+    cr_expect_eq(staging_of(&shape), (4 * (1 + 17 + 1) + 2 * (1 + 34 + 1)) * 256);
 }
 
 Test(pooled_sizes, plans_do_not_grow_with_extra_waves)
