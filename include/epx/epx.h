@@ -183,6 +183,11 @@ typedef struct epx_group_info {
     int64_t exchange_bytes_remote; /* payload sent to other ranks since open: proof of the path taken */
     epx_wire_t wire;               /* as resolved */
     const int32_t *owner;          /* [E] host, rank that owns each expert; valid like local_expert_ids */
+    /* The same payload by the path that it took: stored into other ranks' memory by kernels, or handed to the
+     * fabric as messages (these with what goes beside rows). Counted where bytes move; one of the two is 0.
+     */
+    int64_t stored_bytes_remote, message_bytes_remote;
+    const char *path; /* in words: "stores in one process", "stores through NCCL windows", ... */
 } epx_group_info_t;
 
 #define EPX_GROUP_INFO_INIT              \

@@ -251,6 +251,7 @@ struct epx_fabric {
     const epx_fabric_ops_t *ops;
     int32_t rank, ranks;
     uint32_t caps;
+    int64_t message_bytes; /* handed to post for other ranks so far; counted by the library */
 };
 
 #ifdef __cplusplus

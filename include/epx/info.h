@@ -92,6 +92,26 @@ epx_status_t epx_group_preview(const epx_group_config_t *config, epx_group_info_
  * used. */
 epx_status_t epx_device_describe(const char *name, epx_device_properties_t *properties_p);
 
+/*
+ * The NCCL of this process, which fabric nccl takes: the one that is loaded already (a framework's), else the
+ * first that the loader finds, which this call then loads.
+ */
+typedef struct epx_nccl_info {
+    size_t size;
+    char compiled[64]; /* what this build has set-up kernels for, "NCCL 2.28.3"; "no NCCL" */
+    char loaded[24];   /* "2.28.9"; "": there is none */
+    char file[512];    /* of the loaded one */
+    char problem[512]; /* why fabric nccl cannot use it; "": it can, as far as versions go */
+} epx_nccl_info_t;
+
+#define EPX_NCCL_INFO_INIT              \
+    {                                   \
+        .size = sizeof(epx_nccl_info_t) \
+    }
+
+/* EPX_ERR_ARG for a struct that was not begun so. */
+epx_status_t epx_nccl_describe(epx_nccl_info_t *info_p);
+
 /* ---- the build -------------------------------------------------------------------------------------------------- */
 
 /* One optional part of the build. Static strings. */

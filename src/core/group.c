@@ -76,6 +76,31 @@ free_tables:
     return status;
 }
 
+static const char *path_of(const epx_fabric_t *fabric)
+{
+    static const struct {
+        const char *fabric, *path;
+    } paths[] = {{"local", "stores in one process"},
+                 {"nccl", "stores through NCCL windows"},
+                 {"ucx", "stores into memory that the host's processes share"}};
+    if ((fabric->caps & EPX_FABRIC_LOADSTORE) == 0)
+        return "messages";
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
+        if (strcmp(paths[i].fabric, fabric->ops->name) == 0)
+            return paths[i].path;
+    return "stores";
+}
+
+epx_paths_t epx_group_paths(const epx_group_t *group, int64_t sent_bytes)
+{
+    epx_paths_t paths = {.stored_bytes = group->stored_bytes,
+                         .message_bytes = group->message_bytes + group->fabric->message_bytes,
+                         .path = path_of(group->fabric)};
+    if ((group->fabric->caps & EPX_FABRIC_LOADSTORE) != 0)
+        paths.stored_bytes += sent_bytes - group->sent_bytes_before;
+    return paths;
+}
+
 epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p)
 {
     if (group == NULL || info_p == NULL || !epx_struct_fits(info_p, info_p->size, sizeof(epx_group_info_t)))
@@ -90,6 +115,7 @@ epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p)
         group->transport->ops->account(group->transport, &plan->base);
         sent += plan->base.sent_bytes;
     }
+    epx_paths_t paths = epx_group_paths(group, sent);
     *info_p = (epx_group_info_t){
         .size = info_p->size,
         .rank = group->rank,
@@ -112,6 +138,9 @@ epx_status_t epx_group_info(epx_group_h group, epx_group_info_t *info_p)
         .exchange_bytes_remote = sent,
         .wire = s->sizes.wire,
         .owner = owners->owner,
+        .stored_bytes_remote = paths.stored_bytes,
+        .message_bytes_remote = paths.message_bytes,
+        .path = paths.path,
     };
     return EPX_OK;
 }

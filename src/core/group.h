@@ -33,6 +33,7 @@ typedef struct epx_pass {
 typedef struct epx_tally {
     int64_t routed, skipped, kept, spilled, dropped_sender, dropped_receiver;
     int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
+    int64_t message_bytes; /* of the group alone */
 } epx_tally_t;
 
 /* Operations of a plan that are open at a time, per kind of call; a power of two. */
@@ -58,6 +59,15 @@ struct epx_plan {
     epx_tally_t folded;
     struct epx_plan *next, **link;
 };
+
+/* Payload by the path that it took, and that path in words. */
+typedef struct epx_paths {
+    int64_t stored_bytes, message_bytes;
+    const char *path;
+} epx_paths_t;
+
+/* sent_bytes: what plans have counted. */
+epx_paths_t epx_group_paths(const struct epx_group *group, int64_t sent_bytes);
 
 /* Memory that a group holds, by item. */
 typedef struct epx_block {
@@ -92,6 +102,8 @@ struct epx_group {
     char failed_text[512];
     epx_tally_t tally, last_step;
     int64_t steps, sent_bytes_closed_plans;
+    /* Of fabrics before this one, see epx_group_recover: by path, and sent in all. */
+    int64_t stored_bytes, message_bytes, sent_bytes_before;
     int32_t wait_peer;
     int64_t wait_longest_ns;
     void *stats_file;

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/features.h"
+#include "base/structs.h"
 #include "core/select.h"
 #include "device/registry.h"
 #include "fabric/registry.h"
@@ -30,6 +31,14 @@ epx_status_t epx_build_part(int32_t index, epx_build_part_t *part_p)
     const epx_feature_t *feature = &epx_features[index];
     *part_p =
         (epx_build_part_t){.name = feature->name, .compiled = feature->compiled, .reason = feature->reason};
+    return EPX_OK;
+}
+
+epx_status_t epx_nccl_describe(epx_nccl_info_t *info_p)
+{
+    if (info_p == NULL || !epx_struct_fits(info_p, info_p->size, sizeof(epx_nccl_info_t)))
+        return epx_fail(EPX_ERR_ARG, "epx_nccl_describe: begin the answer with EPX_NCCL_INFO_INIT");
+    epx_fabric_tell_nccl(info_p);
     return EPX_OK;
 }
 

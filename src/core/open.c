@@ -459,6 +459,10 @@ epx_status_t epx_group_recover(epx_group_h group, const epx_group_config_t *conf
      * closes it. */
     epx_group_config_t next;
     epx_group_detach_plans(group);
+    epx_paths_t paths = epx_group_paths(group, group->sent_bytes_closed_plans);
+    group->stored_bytes = paths.stored_bytes;
+    group->message_bytes = paths.message_bytes;
+    group->sent_bytes_before = group->sent_bytes_closed_plans;
     status = next_config(group, config, bootstrap.size, &next);
     epx_block_t old_tables = group->tables; /* the old owner table may be the new one's source */
     group->tables = (epx_block_t){0};

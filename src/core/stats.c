@@ -85,6 +85,8 @@ static epx_tally_t cut(epx_group_t *group, int64_t *wait_ns_max_p)
     for (struct epx_plan *plan = group->plans; plan != NULL; plan = plan->next)
         epx_tally_fold(plan);
     epx_tally_t step, *now = &group->tally, *old = &group->last_step;
+    if (group->fabric != NULL)
+        now->message_bytes = epx_group_paths(group, 0).message_bytes;
     for (int32_t i = 0; i < TALLY_COUNTERS; i++)
         ((int64_t *)&step)[i] = ((int64_t *)now)[i] - ((int64_t *)old)[i];
     *old = *now;
@@ -122,13 +124,14 @@ epx_status_t epx_step(epx_group_h group)
             "\"routed\": %" PRId64 ", \"skipped\": %" PRId64 ", \"kept\": %" PRId64 ", \"spilled\": %" PRId64
             ", \"dropped_sender\": %" PRId64 ", \"dropped_receiver\": %" PRId64 ", \"sent_bytes\": %" PRId64
             ", \"received_bytes\": %" PRId64 ", \"sent_meta_bytes\": %" PRId64
-            ", \"received_meta_bytes\": %" PRId64
+            ", \"received_meta_bytes\": %" PRId64 ", \"path\": \"%s\", \"message_bytes\": %" PRId64
             ", \"wait_ms\": %.3f, \"wait_ms_max\": %.3f, \"wait_peer\": %d}\n",
             number, group->name, group->rank, group->ranks, group->selection.transport->name,
             group->selection.fabric->name, step.routed, step.skipped, step.kept, step.spilled,
             step.dropped_sender, step.dropped_receiver, step.sent_bytes, step.received_bytes,
-            step.sent_meta_bytes, step.received_meta_bytes, (double)step.wait_ns * 1e-6,
-            (double)wait_ns_max * 1e-6, group->wait_peer);
+            step.sent_meta_bytes, step.received_meta_bytes,
+            group->fabric != NULL ? epx_group_paths(group, 0).path : "", step.message_bytes,
+            (double)step.wait_ns * 1e-6, (double)wait_ns_max * 1e-6, group->wait_peer);
     fflush(group->stats_file);
     return EPX_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "fabric/local/local.h"
 #include "fabric/ucx/ucx.h"
+#include "fabric/nccl/api.h"
 #include "fabric/nccl/nccl.h"
 
 static epx_fabric_entry_t fabrics_known[] = {
@@ -27,5 +28,7 @@ epx_status_t epx_fabric_threads(const epx_fabric_config_t *config, int32_t n, ep
 {
     return epx_fabric_local_create(config, n, fabrics);
 }
+
+void epx_fabric_tell_nccl(epx_nccl_info_t *info) { epx_nccl_tell(info); }
 
 const epx_fabric_ops_t *epx_fabric_of_threads(void) { return &epx_fabric_local; }

@@ -3,6 +3,7 @@
 #define EPX_FABRIC_REGISTRY_H
 
 #include <epx/fabric.h>
+#include <epx/info.h>
 
 /* A name that the configuration knows, and its table; NULL where this build lacks it. */
 typedef struct epx_fabric_entry {
@@ -18,6 +19,9 @@ void epx_fabric_stand_in(const char *name, const epx_fabric_ops_t *ops);
 
 /* The n fabrics of n ranks that are threads of this process, at once and without a bootstrap. All or none. */
 epx_status_t epx_fabric_threads(const epx_fabric_config_t *config, int32_t n, epx_fabric_t **fabrics);
+
+/* What epx_nccl_describe tells. */
+void epx_fabric_tell_nccl(epx_nccl_info_t *info);
 
 /* The fabric that carries ranks of one process. */
 const epx_fabric_ops_t *epx_fabric_of_threads(void);

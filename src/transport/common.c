@@ -345,6 +345,8 @@ epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *pl
     epx_post_t post = new_post(transport, plan, channel, epoch, peer);
     if (pieces != NULL)
         epx_pieces_into(pieces, &transport->env.segment, &post);
+    for (int32_t i = 0; i < post.send_count; i++)
+        fabric->message_bytes += post.sends[i].bytes;
     epx_status_t status = fabric->ops->post(fabric, &post, stream);
     /* Behind the post: who says that it has sent has sent, however long its thread stood still in between. */
     if (status == EPX_OK)

@@ -101,4 +101,34 @@ fi
 EPX_PIN=no run epx-info -c; expect_code 1
 expect_out '^EPX_PIN +no +environment +!! '
 
+# The variable switches what is said beforehand, what steps write, and which way bytes are counted to have gone.
+ran=$(mktemp -d)
+for transport in pooled_wave ragged ring; do
+    EPX_TRANSPORT=$transport run epx-info --json && expect_json && json "d['use']['transport']['name'] == '$transport'"
+    EPX_TRANSPORT=$transport EPX_STATS=$ran/$transport run epx-train --preset tiny --ranks 2 --steps 2 && expect_code 0
+    run epx-info --stats "$ran/$transport" --json && expect_json && expect_code 0
+    json "{r['transport'] for r in d['ran']} == {'$transport'} and {r['rank'] for r in d['ran']} == {0, 1}"
+    json 'all(r["steps"] == 2 and r["sent_bytes"] > 0 and r["message_bytes"] == 0 for r in d["ran"])'
+    json '{r["path"] for r in d["ran"]} == {"stores in one process"}'
+    json "not print(sum(r['sent_bytes'] for r in d['ran']), file=open('$ran/bytes', 'a'))"
+done
+[ "$(sort -u "$ran/bytes" | wc -l)" = 3 ] || wrong 'transports have sent equal bytes'
+if "$bin/epx-info" -b | grep -Eq '^ucx +yes' && command -v mpirun > /dev/null; then
+    export UCX_TLS=tcp,self UCX_NET_DEVICES=lo OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    EPX_STATS=$ran/tcp mpirun --oversubscribe -n 2 "$bin/epx-train" --preset tiny --steps 2 > /dev/null 2>&1
+    unset UCX_TLS UCX_NET_DEVICES
+    run epx-info --stats "$ran/tcp" --json && expect_json && expect_code 0
+    json 'all(r["path"] == "messages" and r["message_bytes"] >= r["sent_bytes"] > 0 for r in d["ran"])'
+fi
+mkdir "$ran/empty" && run epx-info --stats "$ran/empty"; expect_code 1
+expect_err 'no step is in'
+run epx-info --stats "$ran/nowhere"; expect_code 1
+expect_err 'name the folder that EPX_STATS named'
+rm -rf "$ran"
+
+# NCCL: what is loaded is told with its file, or that there is none.
+run epx-info --json
+json '(d["use"]["nccl"]["loaded"] is None) == (d["use"]["nccl"]["file"] is None) and d["use"]["nccl"]["compiled"]'
+json '0 < d["use"]["memory_device_bytes"] <= d["use"]["memory_bytes"]'
+
 finish

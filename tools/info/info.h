@@ -19,6 +19,7 @@ typedef struct epx_info {
     char failure[1024];        /* else the library's reason */
     const char *topology_file; /* NULL: this machine */
     int32_t host_ranks;        /* ranks on it; 0: one for each GPU, or else for each node */
+    const char *stats_folder;  /* of EPX_STATS */
 } epx_info_t;
 
 /* Each returns an exit code and, with JSON, adds one member to the open object. */
@@ -30,5 +31,6 @@ int epx_info_devices(const epx_info_t *info);    /* -d */
 int epx_info_memory(const epx_info_t *info);     /* -m */
 int epx_info_build(const epx_info_t *info);      /* -b */
 int epx_info_topology(const epx_info_t *info);   /* -T */
+int epx_info_ran(const epx_info_t *info);        /* --stats */
 
 #endif

@@ -14,7 +14,7 @@ typedef struct request {
     int32_t json, settings, transports, fabrics, devices, memory, build, topology, all;
     int64_t ranks, experts, top_k, tokens, width, lanes, depth, virtual_ranks, aux_bytes, row_align;
     int32_t row_type, backward, origin, batch_in_caller;
-    const char *transport, *fabric, *device, *topology_file;
+    const char *transport, *fabric, *device, *topology_file, *stats;
     int64_t host_ranks;
 } request_t;
 
@@ -25,6 +25,7 @@ static const char notes[] =
     "examples:\n"
     "  epx-info\n"
     "  EPX_WAVES=4 epx-info -c\n"
+    "  epx-info --stats /tmp/run1     what ran there, and which way its bytes went\n"
     "  epx-info -t -m --ranks 64 --experts 384 --tokens 64K --width 3072\n"
     "\n"
     "exit code: 0 a group could be opened, 1 it could not (the reasons are shown), 2 bad usage";
@@ -48,6 +49,8 @@ static int parse(request_t *r, int argc, char **argv)
                         &r->topology_file),
         epx_option_int(0, "host-ranks", "-T: ranks on the machine; 0: one per GPU, or else per node",
                        &r->host_ranks, 0, 65536),
+        epx_option_text(0, "stats", "FOLDER",
+                        "what has run there with EPX_STATS=FOLDER: transports, bytes by path", &r->stats),
         epx_option_flag('a', "all", "all of these", &r->all),
         epx_option_flag(0, "json", "print JSON", &r->json),
         epx_option_section("the shape that is asked about"),
@@ -116,10 +119,11 @@ static int show_parts(const request_t *r, const epx_info_t *info)
         {r->memory, epx_info_memory},
         {r->build, epx_info_build},
         {r->topology || r->topology_file != NULL, epx_info_topology},
+        {r->stats != NULL, epx_info_ran},
     };
     int worst = epx_info_use(info);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (!parts[i].wanted && !r->all)
+        if (!parts[i].wanted && (!r->all || parts[i].show == epx_info_ran))
             continue;
         if (info->json == NULL)
             putchar('\n');
@@ -157,6 +161,7 @@ int main(int argc, char **argv)
     epx_info_t info = {.config = config_of(&r), .json = r.json ? &json : NULL, .would = EPX_GROUP_INFO_INIT};
     info.topology_file = r.topology_file;
     info.host_ranks = (int32_t)r.host_ranks;
+    info.stats_folder = r.stats;
     info.usable = epx_group_preview(&info.config, &info.would) == EPX_OK;
     snprintf(info.failure, sizeof info.failure, "%s", info.usable ? "" : epx_last_error());
     if (r.json)

@@ -1,5 +1,6 @@
 /* What will be used, and the candidates that were not taken. SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <string.h>
 
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
@@ -67,24 +68,53 @@ static const char *wire_of(const epx_info_t *info)
 static void show_consequences(const epx_info_t *info)
 {
     epx_memory_t memory = EPX_MEMORY_INIT;
-    char bytes[32] = "unknown";
+    char bytes[32] = "unknown", on_device[32] = "unknown";
     int known = epx_group_memory(&info->config, &memory) == EPX_OK;
     if (info->json != NULL) {
         epx_json_int(info->json, "waves", info->would.waves);
         epx_json_text(info->json, "wire", wire_of(info));
         epx_json_int(info->json, "batch_rows_max", info->would.batch_rows_max);
-        if (known)
+        if (known) {
             epx_json_int(info->json, "memory_bytes", memory.total_bytes);
+            epx_json_int(info->json, "memory_device_bytes", memory.device_bytes);
+        }
         return;
     }
-    if (known)
+    if (known) {
         epx_text_of_bytes(bytes, sizeof bytes, (double)memory.total_bytes);
+        epx_text_of_bytes(on_device, sizeof on_device, (double)memory.device_bytes);
+    }
     if (info->would.waves > 0)
         printf("  %d wave%s", info->would.waves, info->would.waves == 1 ? "" : "s");
     else
         printf("  as many waves as each route needs");
-    printf("%s%s, batches of up to %lld rows, %s of memory on each rank\n", wire_of(info) ? ", wire " : "",
-           wire_of(info) ? wire_of(info) : "", (long long)info->would.batch_rows_max, bytes);
+    printf(
+        "%s%s, batches of up to %lld rows, %s of memory on each rank,\n  %s of it the device's, outside of a "
+        "framework's pool\n",
+        wire_of(info) ? ", wire " : "", wire_of(info) ? wire_of(info) : "",
+        (long long)info->would.batch_rows_max, bytes, on_device);
+}
+
+/* Two NCCLs in one process fight, so it matters which one is there. */
+static void show_nccl(const epx_info_t *info)
+{
+    epx_nccl_info_t nccl = EPX_NCCL_INFO_INIT;
+    if (epx_nccl_describe(&nccl) != EPX_OK)
+        return;
+    int is_there = nccl.loaded[0] != '\0';
+    if (info->json != NULL) {
+        epx_json_object(info->json, "nccl");
+        epx_json_text(info->json, "compiled", nccl.compiled);
+        epx_json_text(info->json, "loaded", is_there ? nccl.loaded : NULL);
+        epx_json_text(info->json, "file", is_there ? nccl.file : NULL);
+        epx_json_text(info->json, "problem", nccl.problem[0] != '\0' ? nccl.problem : NULL);
+        epx_json_close(info->json);
+        return;
+    }
+    printf("  NCCL: compiled for %s, loaded is %s%s%s\n", nccl.compiled, is_there ? nccl.loaded : "none",
+           is_there ? " from " : "", is_there ? nccl.file : "");
+    if (nccl.problem[0] != '\0' && strcmp(nccl.compiled, "no NCCL") != 0)
+        printf("  NCCL cannot be used: %s\n", nccl.problem);
 }
 
 int epx_info_use(const epx_info_t *info)
@@ -104,6 +134,7 @@ int epx_info_use(const epx_info_t *info)
     epx_table_free(table);
     if (info->usable)
         show_consequences(info);
+    show_nccl(info);
     if (info->json != NULL) {
         epx_json_bool(info->json, "usable", info->usable);
         epx_json_text(info->json, "failure", info->usable ? NULL : info->failure);

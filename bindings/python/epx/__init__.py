@@ -21,7 +21,7 @@ from .errors import (
     TimeoutError,
     UnsupportedError,
 )
-from .group import DROPLESS, Group, Info, Memory, memory, use_device
+from .group import DROPLESS, Group, Info, Memory, Nccl, memory, nccl, use_device
 from .plan import Batch, Plan, Stats
 
 __version__: str = _library.epx_version().decode()
@@ -40,6 +40,7 @@ __all__ = [
     "Info",
     "Memory",
     "MismatchError",
+    "Nccl",
     "NoMemoryError",
     "PeerError",
     "Plan",
@@ -48,5 +49,6 @@ __all__ = [
     "TimeoutError",
     "UnsupportedError",
     "memory",
+    "nccl",
     "use_device",
 ]

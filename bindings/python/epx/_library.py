@@ -39,6 +39,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "epx_group_check": (c_int, [c_void_p]),
     "epx_group_abort": (None, [c_void_p, c_char_p]),
     "epx_group_recover": (c_int, [c_void_p, POINTER(s.GroupConfig)]),
+    "epx_nccl_describe": (c_int, [POINTER(s.NcclInfo)]),
     "epx_step": (c_int, [c_void_p]),
     "epx_step_discard": (c_int, [c_void_p]),
     "epx_plan_bytes": (c_size_t, [c_void_p]),

@@ -1,4 +1,4 @@
-# The structs of include/epx/{epx,comm}.h as ctypes sees them. SPDX-License-Identifier: Apache-2.0
+# The structs of include/epx/{epx,comm,info}.h as ctypes sees them. SPDX-License-Identifier: Apache-2.0
 """A test compiles a C program that prints every size and offset, and compares it with this file."""
 
 from __future__ import annotations
@@ -114,6 +114,19 @@ class GroupInfo(Structure):
         ("exchange_bytes_remote", c_int64),
         ("wire", c_int),
         ("owner", POINTER(c_int32)),
+        ("stored_bytes_remote", c_int64),
+        ("message_bytes_remote", c_int64),
+        ("path", c_char_p),
+    ]
+
+
+class NcclInfo(Structure):
+    _fields_ = [
+        ("size", c_size_t),
+        ("compiled", c_char * 64),
+        ("loaded", c_char * 24),
+        ("file", c_char * 512),
+        ("problem", c_char * 512),
     ]
 
 
@@ -175,6 +188,7 @@ SIZED = {
     "epx_plan_stats_t": PlanStats,
     "epx_batch_t": Batch,
     "epx_bootstrap_t": Bootstrap,
+    "epx_nccl_info_t": NcclInfo,
 }
 
 Sized = TypeVar("Sized", bound=Structure)

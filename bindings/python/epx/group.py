@@ -90,6 +90,10 @@ def memory(**options: Option) -> Memory:
     config, _keep = configure(options)
     answer = s.begin(s.Memory)
     check(library.epx_group_memory(ctypes.byref(config), ctypes.byref(answer)))
+    return _memory_of(answer)
+
+
+def _memory_of(answer: s.Memory) -> Memory:
     items = {answer.item[i].name.decode(): int(answer.item[i].bytes) for i in range(answer.items)}
     return Memory(items, int(answer.total_bytes), int(answer.device_bytes), int(answer.plan_bytes))
 
@@ -117,6 +121,26 @@ class Info:
     exchange_bytes_remote: int
     wire: str
     owner: Tuple[int, ...]
+    stored_bytes_remote: int
+    message_bytes_remote: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Nccl:
+    """epx_nccl_info_t: what the library was compiled for and which libnccl this process has; "" where there is none."""
+
+    compiled: str
+    loaded: str
+    file: str
+    problem: str
+
+
+def nccl() -> Nccl:
+    """The libnccl that fabric nccl takes in this process: a framework's where it has loaded one before."""
+    c = s.begin(s.NcclInfo)
+    check(library.epx_nccl_describe(ctypes.byref(c)))
+    return Nccl(*(getattr(c, name).decode() for name in ("compiled", "loaded", "file", "problem")))
 
 
 def use_device(device: str, index: int) -> None:
@@ -174,7 +198,17 @@ class Group:
             exchange_bytes_remote=c.exchange_bytes_remote,
             wire=CHOICES["wire"][c.wire],
             owner=tuple(c.owner[e] for e in range(c.experts)),
+            stored_bytes_remote=c.stored_bytes_remote,
+            message_bytes_remote=c.message_bytes_remote,
+            path=c.path.decode(),
         )
+
+    def memory(self) -> Memory:
+        """What this group takes, outside of a framework's pool of memory."""
+        self._config.ranks = self.info().ranks
+        answer = s.begin(s.Memory)
+        check(library.epx_group_memory(ctypes.byref(self._config), ctypes.byref(answer)))
+        return _memory_of(answer)
 
     @property
     def plan_bytes(self) -> int:
@@ -225,4 +259,4 @@ class Group:
         )
 
 
-__all__ = ["DROPLESS", "Group", "Info", "Memory", "configure", "memory", "use_device"]
+__all__ = ["DROPLESS", "Group", "Info", "Memory", "Nccl", "configure", "memory", "nccl", "use_device"]

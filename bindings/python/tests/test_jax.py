@@ -193,6 +193,9 @@ def test_bytes_are_moved_by_the_transport_of_the_variable(transport: str, monkey
         jax.block_until_ready(jax.jit(sharded(group, mesh_of(RANKS), layer_of(group)))(*args))
         after = [member.info().exchange_bytes_remote for member in group.members]
         assert all(b > a for a, b in zip(before, after)) or RANKS == 1
+        for info in (member.info() for member in group.members):
+            assert info.path.startswith("stores") and info.message_bytes_remote == 0
+            assert info.stored_bytes_remote == info.exchange_bytes_remote
 
 
 def test_errors(group: ej.Group) -> None:

@@ -162,3 +162,23 @@ def test_a_missing_library_is_an_import_error(tmp_path: Any) -> None:
     environment = {**os.environ, "EPX_LIBRARY": str(tmp_path / "libepx.so")}
     ran = subprocess.run([sys.executable, "-c", "import epx"], env=environment, capture_output=True, text=True)
     assert ran.returncode != 0 and "ImportError: EPX_LIBRARY names" in ran.stderr
+
+
+def test_memory_of_a_group_and_the_nccl_of_the_process() -> None:
+    def rank(comm: epx.Comm) -> None:
+        with group(comm, transport="ring") as g:
+            taken = g.memory()
+            assert taken.total_bytes == sum(taken.items.values()) >= taken.device_bytes > 0
+            assert g.info().path == "stores in one process"
+
+    together(rank)
+    nccl = epx.nccl()
+    assert nccl.compiled and (nccl.file != "") == (nccl.loaded != "")
+    assert nccl.problem if not nccl.loaded else nccl.loaded[0] in "23456789"
+
+
+def test_the_module_tells_what_there_is() -> None:
+    command = [sys.executable, "-m", "epx"]
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "EPX_TRANSPORT": "ring"}, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert "EPX_TRANSPORT        ring" in ran.stdout and "NCCL loaded" in ran.stdout

@@ -13,7 +13,7 @@ TREE = Path(__file__).resolve().parents[3]
 
 
 def program() -> str:
-    lines = ["#include <epx/comm.h>", "#include <epx/epx.h>", "#include <stdio.h>", "int main(void) {"]
+    lines = ["#include <epx/comm.h>", "#include <epx/epx.h>", "#include <epx/info.h>", "#include <stdio.h>", "int main(void) {"]
     for name, kind in _structs.SIZED.items():
         lines.append(f'    printf("{name} %zu\\n", sizeof({name}));')
         for field, *_ in kind._fields_:

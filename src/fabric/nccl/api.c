@@ -148,6 +148,19 @@ epx_status_t epx_nccl_api(const nccl_api_t **api_p, const char **why_p)
     return found.status;
 }
 
+void epx_nccl_tell(epx_nccl_info_t *info)
+{
+    const nccl_api_t *api;
+    const char *why = "";
+    epx_status_t status = epx_nccl_api(&api, &why);
+    compiled_text(info->compiled, sizeof(info->compiled));
+    info->loaded[0] = '\0';
+    if (api->version > 0)
+        epx_nccl_version_text(api->version, info->loaded, sizeof(info->loaded));
+    snprintf(info->file, sizeof(info->file), "%.511s", api->path);
+    snprintf(info->problem, sizeof(info->problem), "%.511s", status == EPX_OK ? "" : why);
+}
+
 void epx_nccl_stand_in(const char *path)
 {
     pthread_mutex_lock(&found.mutex);

@@ -14,6 +14,7 @@
 #ifndef EPX_FABRIC_NCCL_API_H
 #define EPX_FABRIC_NCCL_API_H
 
+#include <epx/info.h>
 #include <epx/status.h>
 
 #include <stddef.h>
@@ -62,6 +63,9 @@ typedef struct nccl_api {
  * versions and its path).
  */
 epx_status_t epx_nccl_api(const nccl_api_t **api_p, const char **why_p);
+
+/* What epx_nccl_describe tells. */
+void epx_nccl_tell(epx_nccl_info_t *info);
 
 /* "2.28.3" */
 void epx_nccl_version_text(int version, char *text, size_t bytes);
