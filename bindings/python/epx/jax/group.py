@@ -63,6 +63,11 @@ def _places(mesh: jax.sharding.Mesh, axis: str) -> Dict[Any, Tuple[int, int]]:
     return {rows[g, r]: (g, r) for g in range(rows.shape[0]) for r in range(rows.shape[1])}
 
 
+def _named(options: Dict[str, Any], group: int, groups: int) -> Dict[str, Any]:
+    """Groups beside each other have different names, by which their statistics are told apart."""
+    return {**options, "name": f"{options['name']}-{group}"} if groups > 1 else options
+
+
 def _open_here(devices: List[Any], places: Dict[Any, Tuple[int, int]], options: Dict[str, Any]) -> List[_plain.Group]:
     """All devices are this process's: ranks are threads."""
     ranks = 1 + max(rank for _, rank in places.values())
@@ -75,7 +80,7 @@ def _open_here(devices: List[Any], places: Dict[Any, Tuple[int, int]], options: 
         def open_() -> _plain.Group:
             if options["device"] == "cuda":
                 _plain.use_device("cuda", device.local_hardware_id)
-            return _plain.Group(comms[group][rank], **options)
+            return _plain.Group(comms[group][rank], **_named(options, group, groups))
 
         return open_
 
@@ -94,7 +99,8 @@ def _open_as_process(device: Any, places: Dict[Any, Tuple[int, int]], options: D
             f"this process is rank {part.rank} of its group by its launcher and rank {rank} by the mesh; start one "
             "process for each device, with the launcher's variables that JAX was initialised with"
         )
-    return [_plain.Group(part, **options)]
+    groups = 1 + max(number for number, _ in places.values())
+    return [_plain.Group(part, **_named(options, group, groups))]
 
 
 class Group:
