@@ -92,7 +92,7 @@ static void spoil_home(const epx_pooled_wave_t *w, const stage_t *stage)
     const seat_t *seat = victims_seat(stage);
     int64_t row_bytes = w->pooled->transport.env.shape->row_bytes;
     int64_t h = w->place[seat->token * stage->problem->columns + seat->k] - w->lo;
-    spoil((unsigned char *)epx_pooled_home(w, w->pooled->map.home_rows) + h * row_bytes, row_bytes,
+    spoil((unsigned char *)epx_pooled_home(w, w->pooled->map.home_rows, row_bytes) + h * row_bytes, row_bytes,
           stage->damage);
 }
 
