@@ -244,6 +244,9 @@ typedef struct epx_fabric_ops {
     /* Capabilities among ranks that are all on one host (1) or may be on several (0). Not collective; equal
      * on all ranks. NULL: caps, wherever they are. */
     uint32_t (*caps_among)(int32_t one_host);
+    /* Capabilities among ranks that loads and stores do not reach, where it can be told to carry those
+     * (EPX_NCCL_PATH): it opens so when caps of the configuration lack LOADSTORE. 0: it cannot. */
+    uint32_t caps_apart;
 } epx_fabric_ops_t;
 
 /* The public part of an open fabric; implementations embed it as their first member. */

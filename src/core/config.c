@@ -36,6 +36,7 @@ static const char *const overflow_choices[] = {"drop", "spill", "extra_wave", NU
 static const char *const wire_choices[] = {"auto", "assignment", "rank", NULL};
 static const char *const batch_choices[] = {"expanded", "indexed", NULL};
 static const char *const check_choices[] = {"off", "canary", "full", NULL};
+static const char *const path_choices[] = {"auto", "window", "sendrecv", NULL};
 static const char *const pin_choices[] = {"auto", "off", NULL};
 static const char *const log_choices[] = {"error", "warn", "info", "debug", "trace", NULL};
 static const char *const fabric_names[] = {"auto", "local", "ucx", "nccl", NULL};
@@ -86,6 +87,9 @@ static const epx_config_row_t rows[] = {
      NULL, NOWHERE, TO(fault), EPX_CONFIG_TEXT_BYTES, 0},
     {"CHECK", ROW_CHOICE, "off", "off, canary, full", "poison and verify buffers", check_choices, FROM(check),
      TO(check), 4, 0},
+    {"NCCL_PATH", ROW_CHOICE, "auto", "auto, window, sendrecv",
+     "how fabric nccl moves rows: stores into windows, or NCCL's sends", path_choices, NOWHERE, TO(nccl_path),
+     4, 0},
     {"PIN", ROW_CHOICE, "auto", "auto, off", "whether epx_pin_rank binds ranks to cores near their device",
      pin_choices, NOWHERE, NOWHERE, 4, 0},
     {"LOG", ROW_CHOICE, "warn", "warn, error, info, debug, trace", "log level", log_choices, NOWHERE,

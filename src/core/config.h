@@ -12,6 +12,9 @@
 
 enum { EPX_CONFIG_TEXT_BYTES = 512 };
 
+/* How fabric `nccl` moves rows. */
+typedef enum epx_path { EPX_PATH_AUTO = 1, EPX_PATH_WINDOW, EPX_PATH_SENDRECV } epx_path_t;
+
 /* All settings of one group, resolved. Numbers are 0 and enums DEFAULT where nothing was set and the default
  * depends on the transport. */
 typedef struct epx_settings {
@@ -25,6 +28,7 @@ typedef struct epx_settings {
     epx_wire_t wire;
     epx_batch_form_t batch;
     epx_check_t check;
+    epx_path_t nccl_path;
     int64_t hang_ms, timeout_ms;
     char stats[EPX_CONFIG_TEXT_BYTES]; /* folder or "" */
     char fault[EPX_CONFIG_TEXT_BYTES]; /* a specification that has been read well, or "" */

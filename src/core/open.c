@@ -118,7 +118,7 @@ void epx_group_keep_config(epx_group_t *group, const epx_group_config_t *checked
 
 int64_t epx_lane_words_bytes(const epx_selection_t *selection)
 {
-    int resident = (selection->fabric->caps & EPX_FABRIC_CAPTURABLE) != 0;
+    int resident = (selection->caps & EPX_FABRIC_CAPTURABLE) != 0;
     return resident ? selection->shape.lanes * (int64_t)sizeof(epx_lane_words_t) : 0;
 }
 

@@ -94,8 +94,10 @@ static epx_status_t choose_fabric(const epx_settings_t *settings, epx_reach_t re
                   best > 0 ? selection->fabric->name : "", reasons, selection->why_fabric);
 }
 
-static uint32_t caps_of(const epx_fabric_ops_t *fabric, epx_reach_t reach)
+static uint32_t caps_of(const epx_settings_t *settings, const epx_fabric_ops_t *fabric, epx_reach_t reach)
 {
+    if (settings->nccl_path == EPX_PATH_SENDRECV && fabric->caps_apart != 0)
+        return fabric->caps_apart;
     return fabric->caps_among != NULL ? fabric->caps_among(reach != EPX_REACH_NETWORK) : fabric->caps;
 }
 
@@ -202,7 +204,7 @@ epx_status_t epx_select_among(const epx_group_config_t *config, int32_t rank, in
     if (status == EPX_OK)
         status = choose_fabric(&settings, reach, &reasons, selection_p);
     if (status == EPX_OK)
-        selection_p->caps = caps_of(selection_p->fabric, reach) |
+        selection_p->caps = caps_of(&settings, selection_p->fabric, reach) |
                             (selection_p->device->host_access ? EPX_FABRIC_HOST_ACCESS : 0);
     if (status == EPX_OK)
         status = choose_transport(&judging, settings.transport, &reasons, selection_p);

@@ -6,6 +6,7 @@
  * The test sets the variables; `stub_version` is what ncclGetVersion says.
  */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,13 +25,15 @@ typedef struct meeting {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     int here, round;
-    void **memory; /* [ranks] of the registration in progress */
+    void **memory;        /* [ranks] of the registration in progress */
+    struct parcel **mail; /* [ranks, ranks] by sender */
     struct meeting *next;
 } meeting_t;
 
 typedef struct comm {
     meeting_t *meeting;
     int rank;
+    int running, is_aborted; /* groups that are in a stream; under the meeting's mutex */
 } comm_t;
 
 typedef struct window {
@@ -42,7 +45,10 @@ EXPORT int stub_version = 23007;
 EXPORT void *(*stub_allocate)(size_t bytes, size_t alignment);
 EXPORT void (*stub_release)(void *memory, size_t bytes);
 EXPORT int stub_reach; /* how many ranks loads and stores reach; 0: all */
-EXPORT int stub_live;  /* allocations, windows and communicators that are there */
+EXPORT int (*stub_enqueue)(void *stream, void (*run)(void *), const void *args, size_t bytes);
+EXPORT void *(*stub_open)(const void *memory);
+EXPORT int stub_broken; /* 1: communicators say that a peer is gone */
+EXPORT int stub_live;   /* allocations, windows and communicators that are there */
 
 static struct {
     pthread_mutex_t mutex;
@@ -101,6 +107,7 @@ static meeting_t *find(int number, int ranks)
         m->number = number;
         m->ranks = m->comms = ranks;
         m->memory = calloc((size_t)ranks, sizeof(void *));
+        m->mail = calloc((size_t)ranks * (size_t)ranks, sizeof(void *));
         pthread_mutex_init(&m->mutex, NULL);
         pthread_cond_init(&m->changed, NULL);
         m->next = all.first;
@@ -126,14 +133,21 @@ int ncclCommInitRank(comm_t **comm, int ranks, id_t id, int rank)
 EXPORT int ncclCommAbort(comm_t *comm);
 int ncclCommAbort(comm_t *comm)
 {
-    pthread_mutex_lock(&all.mutex);
     meeting_t *m = comm->meeting;
+    pthread_mutex_lock(&m->mutex);
+    comm->is_aborted = 1;
+    pthread_cond_broadcast(&m->changed);
+    while (comm->running > 0)
+        pthread_cond_wait(&m->changed, &m->mutex);
+    pthread_mutex_unlock(&m->mutex);
+    pthread_mutex_lock(&all.mutex);
     if (--m->comms == 0) {
         meeting_t **link = &all.first;
         while (*link != m)
             link = &(*link)->next;
         *link = m->next;
         free(m->memory);
+        free(m->mail);
         free(m);
     }
     pthread_mutex_unlock(&all.mutex);
@@ -230,23 +244,155 @@ int ncclGetPeerDevicePointer(window_t *window, size_t offset, int peer, void **p
     return 0;
 }
 
-/* Not used by ranks that all reach each other. */
+/* ---- sends and receives: groups run in the streams of the device of the tests ------------------------------- */
+
+/* A send that waits to be taken, in the order of the pair. */
+typedef struct parcel {
+    const void *from;
+    size_t bytes;
+    struct comm *sender;
+    int is_taken;
+    struct parcel *next;
+} parcel_t;
+
+typedef struct group_op {
+    int is_send, peer;
+    char *memory;
+    size_t bytes;
+    parcel_t parcel;
+} group_op_t;
+
+enum { OPS_MAX = 8192 };
+
+typedef struct group {
+    struct comm *comm;
+    void *stream;
+    int count;
+    group_op_t op[];
+} group_t;
+
+static _Thread_local struct {
+    int depth, count;
+    struct comm *comm;
+    void *stream;
+    group_op_t op[OPS_MAX];
+} open_group;
+
+static parcel_t **end_of(meeting_t *m, int from, int to)
+{
+    parcel_t **at = &m->mail[from * m->ranks + to];
+    while (*at != NULL)
+        at = &(*at)->next;
+    return at;
+}
+
+/* With the mutex; the wait ends when the communicator is aborted. */
+static int take_parcel(meeting_t *m, struct comm *comm, const group_op_t *op)
+{
+    parcel_t **at = &m->mail[op->peer * m->ranks + comm->rank];
+    while (*at == NULL && !comm->is_aborted)
+        pthread_cond_wait(&m->changed, &m->mutex);
+    if (comm->is_aborted)
+        return 0;
+    parcel_t *parcel = *at;
+    if (parcel->bytes != op->bytes) {
+        fprintf(stderr, "rank %d sends %zu bytes, rank %d receives %zu\n", op->peer, parcel->bytes,
+                comm->rank, op->bytes);
+        abort();
+    }
+    memcpy(stub_open(op->memory), stub_open(parcel->from), op->bytes);
+    *at = parcel->next;
+    parcel->is_taken = 1;
+    pthread_cond_broadcast(&m->changed);
+    return 1;
+}
+
+static void run_group(void *payload)
+{
+    group_t *group = *(group_t **)payload;
+    struct comm *comm = group->comm;
+    meeting_t *m = comm->meeting;
+    pthread_mutex_lock(&m->mutex);
+    for (int i = 0; i < group->count && !comm->is_aborted; i++) {
+        group_op_t *op = &group->op[i];
+        op->parcel = (parcel_t){.from = op->memory, .bytes = op->bytes, .sender = comm};
+        if (op->is_send)
+            *end_of(m, comm->rank, op->peer) = &op->parcel;
+    }
+    pthread_cond_broadcast(&m->changed);
+    for (int i = 0; i < group->count; i++)
+        if (!group->op[i].is_send && !take_parcel(m, comm, &group->op[i]))
+            break;
+    for (int i = 0; i < group->count; i++)
+        while (group->op[i].is_send && !group->op[i].parcel.is_taken && !comm->is_aborted)
+            pthread_cond_wait(&m->changed, &m->mutex);
+    comm->running--;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+    if (!comm->is_aborted)
+        free(group); /* else peers may still look at what is in it */
+}
+
 EXPORT int ncclGroupStart(void);
-int ncclGroupStart(void) { return 3; }
+int ncclGroupStart(void)
+{
+    open_group.depth++;
+    return 0;
+}
+
 EXPORT int ncclGroupEnd(void);
-int ncclGroupEnd(void) { return 3; }
+int ncclGroupEnd(void)
+{
+    size_t bytes = (size_t)open_group.count * sizeof(group_op_t);
+    if (open_group.depth != 1)
+        return 5;
+    open_group.depth = 0;
+    if (open_group.count == 0)
+        return 0;
+    group_t *group = calloc(1, sizeof(*group) + bytes);
+    group->comm = open_group.comm;
+    group->stream = open_group.stream;
+    group->count = open_group.count;
+    memcpy(group->op, open_group.op, bytes);
+    open_group.count = 0;
+    pthread_mutex_lock(&group->comm->meeting->mutex);
+    group->comm->running++;
+    pthread_mutex_unlock(&group->comm->meeting->mutex);
+    return stub_enqueue(group->stream, run_group, &group, sizeof(group)) == 0 ? 0 : 3;
+}
+
+static int add_op(int is_send, void *memory, size_t n, int type, int peer, comm_t *comm, void *stream)
+{
+    if (type != 0 || open_group.depth != 1 || open_group.count == OPS_MAX || peer == comm->rank ||
+        (open_group.count > 0 && (open_group.comm != comm || open_group.stream != stream)))
+        return 4;
+    open_group.comm = comm;
+    open_group.stream = stream;
+    open_group.op[open_group.count++] =
+        (group_op_t){.is_send = is_send, .peer = peer, .memory = memory, .bytes = n};
+    return 0;
+}
+
 EXPORT int ncclSend(const void *from, size_t n, int type, int peer, comm_t *comm, void *stream);
 int ncclSend(const void *from, size_t n, int type, int peer, comm_t *comm, void *stream)
 {
-    (void)from, (void)n, (void)type, (void)peer, (void)comm, (void)stream;
-    return 3;
+    return add_op(1, (void *)(size_t)from, n, type, peer, comm, stream);
 }
+
 EXPORT int ncclRecv(void *to, size_t n, int type, int peer, comm_t *comm, void *stream);
 int ncclRecv(void *to, size_t n, int type, int peer, comm_t *comm, void *stream)
 {
-    (void)to, (void)n, (void)type, (void)peer, (void)comm, (void)stream;
-    return 3;
+    return add_op(0, to, n, type, peer, comm, stream);
 }
+
+EXPORT int ncclCommGetAsyncError(comm_t *comm, int *state);
+int ncclCommGetAsyncError(comm_t *comm, int *state)
+{
+    (void)comm;
+    *state = __atomic_load_n(&stub_broken, __ATOMIC_SEQ_CST) ? 6 : 0;
+    return 0;
+}
+
 EXPORT int ncclDevCommCreate(comm_t *comm, const void *wanted, void *made);
 int ncclDevCommCreate(comm_t *comm, const void *wanted, void *made)
 {

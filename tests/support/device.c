@@ -12,12 +12,23 @@
 #include "fabric/nccl/nccl.h"
 #include "fabric/registry.h"
 #include "support/guarded.h"
+#include "support/guarded_kernels.h"
 #include "support/number.h"
 
 static struct {
     pthread_once_t once;
     const epx_device_ops_t *ops;
 } device = {.once = PTHREAD_ONCE_INIT};
+
+static void give(void *library, const char *name, const void *function, size_t bytes)
+{
+    void *at = dlsym(library, name);
+    if (at == NULL) {
+        fprintf(stderr, "TEST_NCCL has no %s\n", name);
+        exit(2);
+    }
+    memcpy(at, function, bytes);
+}
 
 /* TEST_FABRIC=nccl: that one in the place of `local`, over NCCL itself or over the library that TEST_NCCL
  * names, which takes its memory from the device of the tests. */
@@ -28,12 +39,15 @@ static void choose_fabric(void)
         return;
     if (library != NULL) {
         void *stub = dlopen(library, RTLD_NOW);
-        void *allocate = stub != NULL ? dlsym(stub, "stub_allocate") : NULL;
-        if (allocate == NULL) {
+        epx_status_t (*enqueue)(epx_stream_t, guarded_run_fn, const void *, size_t) = guarded_enqueue;
+        void *(*open)(const void *) = guarded_open;
+        if (stub == NULL) {
             fprintf(stderr, "TEST_NCCL=%s: %s\n", library, dlerror());
             exit(2);
         }
-        memcpy(allocate, &device.ops->allocate, sizeof(device.ops->allocate));
+        give(stub, "stub_allocate", &device.ops->allocate, sizeof(device.ops->allocate));
+        give(stub, "stub_enqueue", &enqueue, sizeof(enqueue));
+        give(stub, "stub_open", &open, sizeof(open));
         epx_nccl_stand_in(library);
     }
     guarded_apart = 1;
@@ -99,7 +113,14 @@ void rank_device(int rank)
         must(test_device()->select(rank), "a GPU of the rank's own");
 }
 
-int errors_come_late(void) { return is_over_nccl(); }
+/* By sends and receives the host waits, as over `local`. */
+int over_sends(void)
+{
+    const char *path = getenv("TEST_NCCL_PATH");
+    return is_over_nccl() && path != NULL && strcmp(path, "sendrecv") == 0;
+}
+
+int errors_come_late(void) { return is_over_nccl() && !over_sends(); }
 
 int ranks_most(void) { return is_over_nccl() ? test_device()->count() : 1 << 20; }
 

@@ -25,6 +25,9 @@ void only_on_host(const char *why);
 void rank_device(int rank);
 /* 1: what ends a wait on the device is told by a later call. */
 int errors_come_late(void);
+
+/* 1: fabric `nccl` moves rows by sends and receives (TEST_NCCL_PATH=sendrecv). */
+int over_sends(void);
 /* Most ranks that a test can have. */
 int ranks_most(void);
 

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "fabric/registry.h"
+#include "support/device.h"
 #include "support/world.h"
 
 /* Pieces of one post, at most; address space only until they are there. */
@@ -338,7 +339,7 @@ static void choose(void)
 
 void test_fabric_choose(void) { pthread_once(&chosen.once, choose); }
 
-int rows_land_at_start(void) { return !chosen.takes; }
+int rows_land_at_start(void) { return !chosen.takes && !over_sends(); }
 
 int words_are_one_sided(void)
 {
@@ -350,7 +351,7 @@ void only_with_stores(const char *why)
     const char *tls = getenv("UCX_TLS");
     int is_far = ranks_are_processes() && tls != NULL && strstr(tls, "sysv") == NULL &&
                  strstr(tls, "posix") == NULL && strstr(tls, "sm") == NULL && strstr(tls, "all") == NULL;
-    if (chosen.stands_in || is_far)
+    if (chosen.stands_in || is_far || over_sends())
         cr_skip_test("with loads and stores only: %s", why);
 }
 

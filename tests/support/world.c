@@ -309,6 +309,8 @@ void clean_environment(void)
         name[length] = 0;
         unsetenv(name);
     }
+    if (over_sends())
+        setenv("EPX_NCCL_PATH", "sendrecv", 1);
 }
 
 void capture_begin(void)

@@ -56,6 +56,7 @@ static epx_status_t take_functions(void *library, nccl_api_t *api)
                                {"ncclCommInitRank", &api->comm_init_rank, 0},
                                {"ncclCommAbort", &api->comm_abort, 0},
                                {"ncclCommDestroy", &api->comm_destroy, 0},
+                               {"ncclCommGetAsyncError", &api->get_async_error, 0},
                                {"ncclGetErrorString", &api->get_error_string, 0},
                                {"ncclGetLastError", &api->get_last_error, 0},
                                {"ncclMemAlloc", &api->mem_alloc, 0},

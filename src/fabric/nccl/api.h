@@ -29,7 +29,7 @@ typedef struct nccl_team {
 } nccl_team_t;
 typedef int nccl_result_t; /* 0: success */
 
-enum { NCCL_SYMMETRIC = 1, NCCL_INT8 = 0 };
+enum { NCCL_SYMMETRIC = 1, NCCL_INT8 = 0, NCCL_IN_PROGRESS = 7 };
 
 typedef struct nccl_api {
     nccl_result_t (*get_version)(int *version);
@@ -37,6 +37,7 @@ typedef struct nccl_api {
     nccl_result_t (*comm_init_rank)(nccl_comm_t *comm, int ranks, nccl_id_t id, int rank);
     nccl_result_t (*comm_abort)(nccl_comm_t comm);
     nccl_result_t (*comm_destroy)(nccl_comm_t comm);
+    nccl_result_t (*get_async_error)(nccl_comm_t comm, nccl_result_t *state);
     const char *(*get_error_string)(nccl_result_t result);
     const char *(*get_last_error)(nccl_comm_t comm);
     nccl_result_t (*mem_alloc)(void **memory, size_t bytes);
@@ -51,7 +52,7 @@ typedef struct nccl_api {
     nccl_result_t (*receive)(void *to, size_t count, int type, int peer, nccl_comm_t comm, void *stream);
     /* For the set-up kernel. */
     void *dev_comm_create, *dev_comm_destroy;
-    /* Since 2.30: a peer's address on the host; NULL before. */
+    /* Since 2.29: a peer's address on the host; NULL before. */
     nccl_result_t (*get_peer_device_pointer)(nccl_window_t window, size_t offset, int peer, void **pointer);
     int version; /* as NCCL counts: 22803 is 2.28.3 */
     char path[512];

@@ -1,6 +1,6 @@
 /*
- * Fabric `nccl`: ranks are GPUs in one NVLink domain, which load from and store to each other's memory.
- * SPDX-License-Identifier: Apache-2.0
+ * Fabric `nccl`: ranks are GPUs in one NVLink domain, which load from and store to each other's memory. How
+ * it carries rows where they do not is in far.h. SPDX-License-Identifier: Apache-2.0
  *
  * Memory that peers reach is NCCL's (ncclMemAlloc), registered once as a symmetric window of a communicator
  * that belongs to this fabric alone. From each window the peers' addresses are read once, into a table on the
@@ -59,21 +59,36 @@ typedef struct nccl_fabric {
     nccl_block_layout_t block_layout;
     nccl_local_layout_t local_layout;
     int64_t bytes; /* of this struct with what stands behind it */
-    char *local;   /* device */
+    int64_t local_bytes;
+    char *local; /* device */
     epx_stream_t control;
     int32_t gpu; /* the device's index; any thread may ask for the abort */
     epx_word_halt_t *halt;
     epx_words_t words;
+    struct nccl_far *far; /* where rows travel by sends and receives (far.h); NULL: by windows */
     nccl_part_t block;
     int32_t segments;
     nccl_part_t segment[]; /* [segments_max] */
 } nccl_fabric_t;
+
+/* ---- open.c ---- */
+
+int epx_nccl_probe(const epx_device_ops_t *device, char *reason, size_t reason_bytes);
+int64_t epx_nccl_memory(const epx_fabric_config_t *config, int32_t ranks, int64_t *device_bytes_p);
+epx_status_t epx_nccl_open(const epx_fabric_config_t *config, epx_fabric_t **fabric_p);
+void epx_nccl_close(epx_fabric_t **fabric_p);
+void *epx_nccl_segment_allocate(epx_fabric_t *base, size_t bytes);
+epx_status_t epx_nccl_segment_open(epx_fabric_t *base, void *memory, size_t bytes, epx_segment_t *segment_p);
+epx_status_t epx_nccl_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8_t *alive_p,
+                                epx_bootstrap_t *bootstrap_p);
 
 /* ---- window.c ---- */
 
 /* Collective. Zeros the part, agrees on its size, registers it, fills its table. Its memory and table are
  * set; the memory may be NULL where there was none. */
 epx_status_t epx_nccl_register(nccl_fabric_t *fabric, nccl_part_t *part);
+/* The same without a window: the memory is this rank's alone, and is sent from and received into. */
+epx_status_t epx_nccl_enter(nccl_fabric_t *fabric, nccl_part_t *part);
 /* Not collective. */
 void epx_nccl_unregister(nccl_fabric_t *fabric, nccl_part_t *part);
 /* The sentence for an error of NCCL. */

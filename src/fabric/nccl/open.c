@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "fabric/nccl/nccl.h"
+#include "fabric/nccl/far.h"
 
 /* Behind `local`, which carries ranks of one process on any machine; across processes it cannot, and this one
  * can. */
-enum { SCORE = 40, PART_ALIGN = 128 };
+enum { SCORE = 40, PART_ALIGN = 128, FAR_CAPS = EPX_FABRIC_BOUNDED_WAIT | EPX_FABRIC_ONE_SIDED_WORDS };
 
 static int64_t take(int64_t *end, int64_t bytes)
 {
@@ -46,19 +46,38 @@ static nccl_local_layout_t lay_local(const epx_fabric_config_t *config, int32_t 
     return l;
 }
 
-static int64_t host_bytes(const epx_fabric_config_t *config)
+static int64_t parts_bytes(const epx_fabric_config_t *config)
 {
-    return (int64_t)sizeof(nccl_fabric_t) + config->segments_max * (int64_t)sizeof(nccl_part_t);
+    int64_t end = (int64_t)sizeof(nccl_fabric_t) + config->segments_max * (int64_t)sizeof(nccl_part_t);
+    return (end + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+}
+
+static int64_t host_bytes(const epx_fabric_config_t *config, int32_t ranks)
+{
+    return parts_bytes(config) + (epx_nccl_is_far(config) ? epx_nccl_far_bytes(config, ranks) : 0);
+}
+
+static int64_t device_bytes(const epx_fabric_config_t *config, int32_t ranks)
+{
+    return epx_nccl_is_far(config) ? epx_nccl_far_device_bytes(config, ranks)
+                                   : lay_local(config, ranks).bytes;
+}
+
+/* Bytes that ranks put at each other's disposal: equal on all. */
+static int64_t shared_bytes(const epx_fabric_config_t *config, int32_t ranks)
+{
+    return epx_nccl_is_far(config) ? epx_nccl_far_column_bytes(config, ranks)
+                                   : lay_block(config, ranks).bytes;
 }
 
 /* What NCCL takes itself (the block of words, segments, the communicator) is beside it. */
-static int64_t nccl_memory(const epx_fabric_config_t *config, int32_t ranks, int64_t *device_bytes_p)
+int64_t epx_nccl_memory(const epx_fabric_config_t *config, int32_t ranks, int64_t *device_bytes_p)
 {
-    *device_bytes_p = lay_local(config, ranks).bytes;
-    return host_bytes(config);
+    *device_bytes_p = device_bytes(config, ranks);
+    return host_bytes(config, ranks);
 }
 
-static int nccl_probe(const epx_device_ops_t *device, char *reason, size_t reason_bytes)
+int epx_nccl_probe(const epx_device_ops_t *device, char *reason, size_t reason_bytes)
 {
     const nccl_api_t *api;
     const char *why = "";
@@ -78,7 +97,7 @@ static int nccl_probe(const epx_device_ops_t *device, char *reason, size_t reaso
 
 /* What a rank tells the others before anything is made. */
 typedef struct open_card {
-    int32_t status, version;
+    int32_t status, version, is_far, unused;
     int64_t block_bytes, box_bytes;
     nccl_id_t id; /* of rank 0 */
 } open_card_t;
@@ -88,16 +107,15 @@ static epx_status_t make_local(const epx_fabric_config_t *config, nccl_fabric_t 
 {
     const epx_allocator_t *allocator = config->allocator;
     const epx_device_ops_t *device = config->device;
-    int64_t bytes = host_bytes(config);
+    int64_t bytes = host_bytes(config, config->bootstrap.size);
+    const epx_fabric_ops_t *ops = epx_nccl_is_far(config) ? &epx_fabric_nccl_far : &epx_fabric_nccl;
     nccl_fabric_t *fabric = allocator->allocate(allocator->context, (size_t)bytes, PART_ALIGN, 0);
     if (fabric == NULL)
         return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no %" PRId64 " bytes for the fabric",
                         config->name, config->bootstrap.rank, bytes);
     memset(fabric, 0, (size_t)bytes);
-    fabric->base = (epx_fabric_t){.ops = &epx_fabric_nccl,
-                                  .rank = config->bootstrap.rank,
-                                  .ranks = config->bootstrap.size,
-                                  .caps = epx_fabric_nccl.caps};
+    fabric->base = (epx_fabric_t){
+        .ops = ops, .rank = config->bootstrap.rank, .ranks = config->bootstrap.size, .caps = ops->caps};
     fabric->config = *config;
     fabric->allocator = *allocator;
     fabric->bytes = bytes;
@@ -109,7 +127,8 @@ static epx_status_t make_local(const epx_fabric_config_t *config, nccl_fabric_t 
     epx_status_t status = epx_nccl_api(&fabric->api, &why);
     if (status != EPX_OK)
         return epx_fail(status, "%s: fabric nccl: %s", config->name, why);
-    size_t local_bytes = (size_t)fabric->local_layout.bytes;
+    size_t local_bytes = (size_t)device_bytes(config, fabric->base.ranks);
+    fabric->local_bytes = (int64_t)local_bytes;
     fabric->local = allocator->allocate(allocator->context, local_bytes, 256, 1);
     fabric->halt = device->allocate_shared(sizeof(*fabric->halt));
     if (fabric->local == NULL || fabric->halt == NULL)
@@ -118,8 +137,14 @@ static epx_status_t make_local(const epx_fabric_config_t *config, nccl_fabric_t 
     status = device->stream_create(&fabric->control);
     if (status == EPX_OK)
         status = device->fill(fabric->local, 0, local_bytes, NULL);
-    return status == EPX_OK ? device->synchronize(NULL) : status;
+    if (status == EPX_OK)
+        status = device->synchronize(NULL);
+    if (status == EPX_OK && epx_nccl_is_far(config))
+        status = epx_nccl_far_begin(fabric, (char *)fabric + parts_bytes(config));
+    return status;
 }
+
+static const char *const ways[] = {"windows", "sends and receives"};
 
 /* Every rank is able to, has the same library and the same sizes; *id_p is rank 0's. */
 static epx_status_t agree_to_open(const epx_fabric_config_t *config, const nccl_fabric_t *fabric,
@@ -128,7 +153,8 @@ static epx_status_t agree_to_open(const epx_fabric_config_t *config, const nccl_
     const epx_bootstrap_t *bootstrap = &config->bootstrap;
     const epx_allocator_t *allocator = config->allocator;
     size_t bytes = (size_t)bootstrap->size * sizeof(open_card_t);
-    open_card_t mine = {.block_bytes = lay_block(config, bootstrap->size).bytes,
+    open_card_t mine = {.is_far = epx_nccl_is_far(config),
+                        .block_bytes = shared_bytes(config, bootstrap->size),
                         .box_bytes = lay_block(config, bootstrap->size).box_bytes};
     char text[700] = "", here[24], there[24];
     if (status == EPX_OK && bootstrap->rank == 0) {
@@ -162,6 +188,11 @@ static epx_status_t agree_to_open(const epx_fabric_config_t *config, const nccl_
                 epx_fail(EPX_ERR_MISMATCH,
                          "%s: rank %d has loaded NCCL %s, rank %d NCCL %s (%s here); load the same on all",
                          config->name, bootstrap->rank, here, r, there, fabric->api->path);
+        else if (cards[r].is_far != mine.is_far)
+            status = epx_fail(
+                EPX_ERR_MISMATCH,
+                "%s: rank %d moves rows by %s, rank %d by %s; set EPX_NCCL_PATH alike on all ranks",
+                config->name, bootstrap->rank, ways[mine.is_far != 0], r, ways[cards[r].is_far != 0]);
         else if (cards[r].block_bytes != mine.block_bytes || cards[r].box_bytes != mine.box_bytes)
             status = epx_fail(EPX_ERR_MISMATCH,
                               "%s: rank %d wants %" PRId64 " bytes of words, rank %d %" PRId64
@@ -187,15 +218,15 @@ static epx_status_t make_comm(nccl_fabric_t *fabric, nccl_id_t id)
                                  result);
     }
     status = epx_nccl_agree(fabric, status, "making the communicator");
-    if (status != EPX_OK)
+    if (status != EPX_OK || fabric->far != NULL)
         return status;
     nccl_team_t team =
         fabric->base.ranks > 1 ? fabric->api->team_lsa(fabric->comm) : (nccl_team_t){.ranks = 1};
     if (team.ranks != fabric->base.ranks)
         status = epx_fail(
             EPX_ERR_UNSUPPORTED,
-            "%s: rank %d: loads and stores reach %d of %d ranks; groups that span NVLink domains are "
-            "for a later version, open one in each",
+            "%s: rank %d: loads and stores reach %d of %d ranks; set EPX_NCCL_PATH=sendrecv on all ranks, "
+            "or open a group in each NVLink domain",
             fabric->config.name, fabric->base.rank, team.ranks, fabric->base.ranks);
     return epx_nccl_agree(fabric, status, "the NVLink domain");
 }
@@ -247,6 +278,8 @@ static void nccl_release(nccl_fabric_t *fabric)
     const epx_device_ops_t *device = fabric->config.device;
     epx_allocator_t allocator = fabric->allocator;
     /* Nothing of this rank's may run when its windows go. */
+    if (fabric->far != NULL)
+        epx_nccl_far_end(fabric);
     device->drain();
     for (int32_t i = 0; i < fabric->segments; i++)
         drop_part(fabric, &fabric->segment[i]);
@@ -258,11 +291,11 @@ static void nccl_release(nccl_fabric_t *fabric)
     if (fabric->halt != NULL)
         device->release_shared(fabric->halt, sizeof(*fabric->halt));
     if (fabric->local != NULL)
-        allocator.release(allocator.context, fabric->local, (size_t)fabric->local_layout.bytes, 1);
+        allocator.release(allocator.context, fabric->local, (size_t)fabric->local_bytes, 1);
     allocator.release(allocator.context, fabric, (size_t)fabric->bytes, 0);
 }
 
-static epx_status_t nccl_open(const epx_fabric_config_t *config, epx_fabric_t **fabric_p)
+epx_status_t epx_nccl_open(const epx_fabric_config_t *config, epx_fabric_t **fabric_p)
 {
     nccl_fabric_t *fabric = NULL;
     nccl_id_t id;
@@ -271,7 +304,8 @@ static epx_status_t nccl_open(const epx_fabric_config_t *config, epx_fabric_t **
     if (status == EPX_OK)
         status = make_comm(fabric, id);
     if (status == EPX_OK)
-        status = make_words(fabric);
+        status = fabric->far != NULL ? epx_nccl_agree(fabric, epx_nccl_far_start(fabric), "starting couriers")
+                                     : make_words(fabric);
     if (status != EPX_OK) {
         if (fabric != NULL)
             nccl_release(fabric);
@@ -280,12 +314,13 @@ static epx_status_t nccl_open(const epx_fabric_config_t *config, epx_fabric_t **
     char version[24];
     epx_nccl_version_text(fabric->api->version, version, sizeof(version));
     if (config->bootstrap.rank == 0)
-        epx_log(EPX_LOG_INFO, "nccl", "%s: NCCL %s (%s)", config->name, version, fabric->api->path);
+        epx_log(EPX_LOG_INFO, "nccl", "%s: NCCL %s (%s), rows by %s", config->name, version,
+                fabric->api->path, ways[fabric->far != NULL]);
     *fabric_p = &fabric->base;
     return EPX_OK;
 }
 
-static void nccl_close(epx_fabric_t **fabric_p)
+void epx_nccl_close(epx_fabric_t **fabric_p)
 {
     if (*fabric_p == NULL)
         return;
@@ -299,19 +334,18 @@ static nccl_part_t *next_segment(nccl_fabric_t *fabric, size_t bytes)
 {
     nccl_part_t *part = &fabric->segment[fabric->segments];
     part->bytes = bytes;
-    part->table = table_of(fabric, 1 + fabric->segments);
+    part->table = fabric->far != NULL ? NULL : table_of(fabric, 1 + fabric->segments);
     snprintf(part->name, sizeof(part->name), "%.60s's segment %d", fabric->config.name, fabric->segments);
     return part;
 }
 
-static void *nccl_segment_allocate(epx_fabric_t *base, size_t bytes)
+void *epx_nccl_segment_allocate(epx_fabric_t *base, size_t bytes)
 {
     nccl_fabric_t *fabric = (nccl_fabric_t *)base;
     return fabric->segments < fabric->config.segments_max ? allocate(fabric, bytes) : NULL;
 }
 
-static epx_status_t nccl_segment_open(epx_fabric_t *base, void *memory, size_t bytes,
-                                      epx_segment_t *segment_p)
+epx_status_t epx_nccl_segment_open(epx_fabric_t *base, void *memory, size_t bytes, epx_segment_t *segment_p)
 {
     nccl_fabric_t *fabric = (nccl_fabric_t *)base;
     if (fabric->segments == fabric->config.segments_max)
@@ -319,7 +353,8 @@ static epx_status_t nccl_segment_open(epx_fabric_t *base, void *memory, size_t b
                         fabric->config.segments_max);
     nccl_part_t *part = next_segment(fabric, bytes);
     part->memory = memory;
-    epx_status_t status = epx_nccl_register(fabric, part);
+    epx_status_t status =
+        fabric->far != NULL ? epx_nccl_enter(fabric, part) : epx_nccl_register(fabric, part);
     if (status != EPX_OK && part->link == NULL) {
         /* Refused: the memory is somebody's already, who releases it. */
         part->memory = NULL;
@@ -328,13 +363,14 @@ static epx_status_t nccl_segment_open(epx_fabric_t *base, void *memory, size_t b
     fabric->segments++;
     if (status != EPX_OK)
         return status;
-    *segment_p = (epx_segment_t){.base = memory, .bytes = bytes, .peer_ptr = (void *const *)part->table};
+    *segment_p = (epx_segment_t){
+        .base = memory, .bytes = bytes, .peer_ptr = fabric->far != NULL ? NULL : (void *const *)part->table};
     return EPX_OK;
 }
 
 /* The ranks meet as they met to open, so all of them must be there: who is gone is found by the bootstrap. */
-static epx_status_t nccl_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8_t *alive_p,
-                                   epx_bootstrap_t *bootstrap_p)
+epx_status_t epx_nccl_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8_t *alive_p,
+                                epx_bootstrap_t *bootstrap_p)
 {
     nccl_fabric_t *fabric = (nccl_fabric_t *)base;
     (void)timeout_ms;
@@ -350,12 +386,13 @@ const epx_fabric_ops_t epx_fabric_nccl = {
     .name = "nccl",
     .caps = EPX_FABRIC_LOADSTORE | EPX_FABRIC_DEVICE_SIZES | EPX_FABRIC_BOUNDED_WAIT |
             EPX_FABRIC_ONE_SIDED_WORDS | EPX_FABRIC_LATE_ERRORS | EPX_FABRIC_CAPTURABLE,
-    .probe = nccl_probe,
-    .memory = nccl_memory,
-    .open = nccl_open,
-    .close = nccl_close,
-    .segment_allocate = nccl_segment_allocate,
-    .segment_open = nccl_segment_open,
+    .caps_apart = FAR_CAPS,
+    .probe = epx_nccl_probe,
+    .memory = epx_nccl_memory,
+    .open = epx_nccl_open,
+    .close = epx_nccl_close,
+    .segment_allocate = epx_nccl_segment_allocate,
+    .segment_open = epx_nccl_segment_open,
     .post = epx_nccl_post,
     .wait = epx_nccl_wait,
     .post_failure = epx_nccl_post_failure,
@@ -363,5 +400,23 @@ const epx_fabric_ops_t epx_fabric_nccl = {
     .abort = epx_nccl_abort,
     .aborted = epx_nccl_aborted,
     .late = epx_nccl_late,
-    .survivors = nccl_survivors,
+    .survivors = epx_nccl_survivors,
+};
+
+const epx_fabric_ops_t epx_fabric_nccl_far = {
+    .name = "nccl",
+    .caps = FAR_CAPS,
+    .probe = epx_nccl_probe,
+    .memory = epx_nccl_memory,
+    .open = epx_nccl_open,
+    .close = epx_nccl_close,
+    .segment_allocate = epx_nccl_segment_allocate,
+    .segment_open = epx_nccl_segment_open,
+    .post = epx_nccl_far_post,
+    .wait = epx_nccl_far_wait,
+    .post_failure = epx_nccl_far_post_failure,
+    .exchange = epx_nccl_far_exchange,
+    .abort = epx_nccl_far_abort,
+    .aborted = epx_nccl_far_aborted,
+    .survivors = epx_nccl_survivors,
 };

@@ -161,10 +161,15 @@ static epx_status_t read_pointers(nccl_fabric_t *fabric, nccl_part_t *part)
     return status == EPX_OK ? own_pointer(fabric, part) : status;
 }
 
-epx_status_t epx_nccl_register(nccl_fabric_t *fabric, nccl_part_t *part)
+epx_status_t epx_nccl_enter(nccl_fabric_t *fabric, nccl_part_t *part)
 {
     epx_status_t status = prepare(fabric, part);
-    status = meet(fabric, (card_t){.bytes = (int64_t)part->bytes, .status = (int32_t)status}, part->name);
+    return meet(fabric, (card_t){.bytes = (int64_t)part->bytes, .status = (int32_t)status}, part->name);
+}
+
+epx_status_t epx_nccl_register(nccl_fabric_t *fabric, nccl_part_t *part)
+{
+    epx_status_t status = epx_nccl_enter(fabric, part);
     if (status != EPX_OK)
         return status;
     nccl_result_t result =
