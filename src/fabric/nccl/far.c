@@ -40,7 +40,7 @@ int64_t epx_nccl_far_device_bytes(const epx_fabric_config_t *config, int32_t ran
 }
 
 typedef struct memory_layout {
-    int64_t seen, boxes, stage, side, ticket, word, posted, live, failure, step, own_box, done, is_gone,
+    int64_t seen, boxes, stage, side, ticket, word, posted, live, failure, step, own_box, done, had, is_gone,
         bytes;
 } memory_layout_t;
 
@@ -70,6 +70,7 @@ static memory_layout_t lay_memory(const epx_fabric_config_t *config, int32_t ran
     l.step = take(&end, 2 * exchanges * word);
     l.own_box = take(&end, exchanges * 2 * c.box_bytes);
     l.done = take(&end, channels * s * word);
+    l.had = take(&end, s * c.offers * word);
     l.is_gone = take(&end, s);
     l.bytes = end;
     return l;
@@ -100,6 +101,7 @@ epx_status_t epx_nccl_far_begin(nccl_fabric_t *fabric, void *memory)
     far->step = (uint64_t *)(void *)(block + l.step);
     far->own_box = block + l.own_box;
     far->done = (uint64_t *)(void *)(block + l.done);
+    far->had = (uint64_t *)(void *)(block + l.had);
     far->is_gone = block + l.is_gone;
     pthread_mutex_init(&far->mutex, NULL);
     fabric->far = far;

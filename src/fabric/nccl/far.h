@@ -9,7 +9,8 @@
  * - R1  A round is one group: every rank sends every other one a column of the same size, and receives one.
  * All couriers make all rounds, so what NCCL is given pairs up whatever the calls of the ranks do. A column
  * says what a rank has to say to that peer: its words, failure words, abort word, steps and boxes of
- * exchanges, and offers. Words only grow, so a reader takes the larger of what it has and what comes.
+ * exchanges, and offers. Words say what they are, not what happened: a reader takes those that differ from
+ * the peer's last column.
  *
  * - R2  A post is told when the device has got there: behind the rows in the caller's stream a stamp sets a
  * ticket in memory that the host sees, and no word or offer goes out before it.
@@ -43,8 +44,8 @@
 
 /* A column, in 64-bit words. */
 typedef struct far_column {
-    int64_t flags, abort, words, failures, steps, step_failures; /* words to step_failures: those that grow */
-    int64_t offers, boxes, size;
+    int64_t flags, abort, words, failures, steps, step_failures;
+    int64_t offers, boxes, size; /* all before `offers` are words */
     int64_t box_bytes;
 } far_column_t;
 
@@ -88,6 +89,7 @@ struct nccl_far {
     int32_t has_courier;
     far_list_t *live;      /* [channels] the courier's */
     uint64_t *done;        /* [channels, S] epoch of the last post whose pieces with that peer are through */
+    uint64_t *had;         /* [S, column.offers] words of the last column */
     uint8_t *is_gone;      /* [S] */
     uint64_t groups, told; /* groups begun; changes that a round has told */
     int64_t idle;          /* rounds in which nobody was busy */

@@ -212,13 +212,25 @@ static int exchange_columns(round_t *round)
 
 /* ---- what has come ------------------------------------------------------------------------------------------- */
 
-/* R1; release: who sees the word sees what was stored before it. */
-static int grow(_Atomic uint64_t *word, uint64_t value)
+/* Release: who sees the word sees what was stored before it. */
+static void set_seen(nccl_far_t *far, int32_t p, int64_t word, uint64_t value)
 {
-    if (atomic_load_explicit(word, memory_order_relaxed) >= value)
-        return 0;
-    atomic_store_explicit(word, value, memory_order_release);
-    return 1;
+    atomic_store_explicit(epx_nccl_far_seen(far, p, word), value, memory_order_release);
+}
+
+/* R1 */
+static int take_words(nccl_far_t *far, int32_t p, const uint64_t *column)
+{
+    uint64_t *had = far->had + p * far->column.offers;
+    int news = 0;
+    for (int64_t w = far->column.words; w < far->column.offers; w++) {
+        if (had[w] == column[w])
+            continue;
+        had[w] = column[w];
+        set_seen(far, p, w, column[w]);
+        news++;
+    }
+    return news;
 }
 
 /* Boxes of the steps that are new, at most two, before the word that tells of them. */
@@ -229,9 +241,7 @@ static void take_boxes(const round_t *round, int32_t p, const uint64_t *column)
     uint8_t *theirs = (uint8_t *)(void *)(size_t)(column + far->column.boxes),
             *mine = far->boxes + (int64_t)p * fabric->config.exchange_channels * 2 * far->column.box_bytes;
     for (int32_t x = 0; x < fabric->config.exchange_channels; x++) {
-        uint64_t had = atomic_load_explicit(epx_nccl_far_seen(far, p, far->column.steps + x),
-                                            memory_order_relaxed) >>
-                       1,
+        uint64_t had = far->had[p * far->column.offers + far->column.steps + x] >> 1,
                  has = column[far->column.steps + x] >> 1;
         for (uint64_t step = has > had + 2 ? has - 1 : had + 1; step <= has; step++)
             memcpy(epx_nccl_far_box(fabric, mine, x, step), epx_nccl_far_box(fabric, theirs, x, step),
@@ -243,10 +253,8 @@ static int take_column(round_t *round, int32_t p)
 {
     nccl_far_t *far = round->far;
     const uint64_t *column = column_from(far, p);
-    int news = 0;
     take_boxes(round, p, column);
-    for (int64_t w = far->column.words; w < far->column.offers; w++)
-        news += grow(epx_nccl_far_seen(far, p, w), column[w]);
+    int news = take_words(far, p, column);
     if (column[far->column.abort] != 0)
         epx_nccl_far_ended(far, p, (int32_t)(uint32_t)column[far->column.abort] - 1);
     round->busy |= (column[far->column.flags] & FAR_BUSY) != 0;
@@ -288,8 +296,10 @@ static int land(const round_t *round, int32_t c, int32_t p)
     const far_list_t *list = &far->live[c];
     far->done[(int64_t)c * round->fabric->base.ranks + p] = list->epoch;
     for (int32_t i = list->sends; i < list->sends + list->receives; i++)
-        if (list->piece[i].peer == p)
-            return grow(epx_nccl_far_seen(far, p, far->column.words + c), list->epoch);
+        if (list->piece[i].peer == p) {
+            set_seen(far, p, far->column.words + c, list->epoch);
+            return 1;
+        }
     return 0;
 }
 
