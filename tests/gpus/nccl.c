@@ -26,6 +26,16 @@ static void over_nccl(void)
 
 TestSuite(nccl, .init = over_nccl);
 
+/* The same without windows. */
+static void over_nccl_by_sends(void)
+{
+    over_nccl();
+    setenv("TEST_NCCL_PATH", "sendrecv", 1);
+    setenv("EPX_NCCL_PATH", "sendrecv", 1);
+}
+
+TestSuite(sends, .init = over_nccl_by_sends);
+
 /* As many ranks as GPUs; the tests below run with one too. */
 static int gpus(void)
 {
@@ -172,15 +182,17 @@ static void trials_free(trials_t *t)
     }
 }
 
-Test(nccl, threads_with_a_gpu_each)
+static void play_as_threads(void)
 {
     trials_t t = trials_new(gpus());
     world_run(gpus(), trials_rank, &t);
     trials_free(&t);
 }
 
-/* Started once for each rank by the test below, by mpirun or torchrun: EPX_ or their variables say which. */
-Test(nccl, one_rank_of_a_job)
+Test(nccl, threads_with_a_gpu_each) { play_as_threads(); }
+Test(sends, threads_with_a_gpu_each) { play_as_threads(); }
+
+static void play_one_rank(void)
 {
     rank_t self = {.at = "start"};
     int32_t rank = 0, size = 0;
@@ -200,10 +212,14 @@ Test(nccl, one_rank_of_a_job)
     settle();
 }
 
-static pid_t start_rank(int rank, int ranks)
+/* Started once for each rank by the tests below, by mpirun or torchrun: EPX_ or their variables say which. */
+Test(nccl, one_rank_of_a_job) { play_one_rank(); }
+Test(sends, one_rank_of_a_job) { play_one_rank(); }
+
+static pid_t start_rank(const char *test, int rank, int ranks)
 {
     char variables[3][64],
-        *arguments[] = {(char *)"alone-gpus", (char *)"--filter", (char *)"nccl/one_rank_of_a_job", NULL};
+        *arguments[] = {(char *)"alone-gpus", (char *)"--filter", (char *)(size_t)test, NULL};
     char *names[1024];
     size_t n = 0;
     pid_t process = -1;
@@ -218,7 +234,7 @@ static pid_t start_rank(int rank, int ranks)
     return posix_spawn(&process, "/proc/self/exe", NULL, NULL, arguments, names) == 0 ? process : -1;
 }
 
-Test(nccl, processes_with_a_gpu_each)
+static void play_as_processes(const char *test)
 {
     int ranks = gpus(), left = ranks;
     int64_t end = now_ms() + 90000;
@@ -227,7 +243,7 @@ Test(nccl, processes_with_a_gpu_each)
     pid_t *process = calloc((size_t)ranks, sizeof(*process));
     cr_assert(process != NULL);
     for (int r = 0; r < ranks; r++)
-        cr_assert_gt(process[r] = start_rank(r, ranks), 0);
+        cr_assert_gt(process[r] = start_rank(test, r, ranks), 0);
     while (left > 0 && now_ms() < end) {
         int status = 0;
         pid_t ended = waitpid(-1, &status, WNOHANG);
@@ -245,6 +261,9 @@ Test(nccl, processes_with_a_gpu_each)
     free(process);
     settle();
 }
+
+Test(nccl, processes_with_a_gpu_each) { play_as_processes("nccl/one_rank_of_a_job"); }
+Test(sends, processes_with_a_gpu_each) { play_as_processes("sends/one_rank_of_a_job"); }
 
 /* ---- graphs --------------------------------------------------------------------------------------------------- */
 
@@ -578,5 +597,78 @@ Test(nccl, a_wait_ends_on_the_device_and_names_who_did_not_come)
     problem->timeout_ms = 500;
     world_may_warn();
     world_run(gpus(), late_rank, problem);
+    problem_free(problem);
+}
+
+/* ---- by sends and receives ------------------------------------------------------------------------------------ */
+
+/* There the host waits, so the call that waits returns the error. */
+static void late_sender(rank_t *self)
+{
+    const problem_t *problem = self->arg;
+    session_t session;
+    epx_plan_h plan = NULL;
+    if (!session_open(&session, self, problem, NULL))
+        return;
+    expect_status(self, "epx_plan_create", epx_plan_create(session.group, 0, NULL, &plan), EPX_OK);
+    expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
+    epx_batch_t batch = EPX_BATCH_INIT;
+    world_meet(self);
+    if (self->rank != 1) { /* who does not come */
+        int64_t begin = now_ms();
+        epx_status_t status = epx_dispatch(plan, 0, problem->x[self->rank], &batch, rank_stream());
+        int64_t waited = now_ms() - begin;
+        expect(self, status == EPX_ERR_TIMEOUT || status == EPX_ERR_PEER, "epx_dispatch gave %s (%s)",
+               epx_status_name(status), epx_last_error());
+        expect(self, waited >= 400 && waited < 3000, "the call waited %d ms, not 500", (int)waited);
+        expect_text(self, "a wait that ended", "dispatch, wave 0, lane 0, slot 0", "rank 1", NULL);
+    }
+    world_meet(self);
+    sleep_ms(100); /* the news travels */
+    if (self->rank == 1) {
+        epx_status_t status = epx_dispatch(plan, 0, problem->x[self->rank], &batch, rank_stream());
+        expect_came(self, "who comes too late", status, EPX_ERR_PEER);
+    }
+    world_meet(self);
+    epx_plan_destroy(&plan);
+    session_close(&session);
+}
+
+Test(sends, a_wait_ends_and_names_who_did_not_come)
+{
+    if (gpus() < 2)
+        cr_skip_test("needs two GPUs");
+    problem_t *problem = problem_for(0, gpus());
+    problem->timeout_ms = 500;
+    world_may_warn();
+    world_run(gpus(), late_sender, problem);
+    problem_free(problem);
+}
+
+static void capture_rank(rank_t *self)
+{
+    const problem_t *problem = self->arg;
+    session_t session;
+    epx_plan_h plan = NULL;
+    void *graph = NULL;
+    if (!session_open(&session, self, problem, NULL))
+        return;
+    expect_status(self, "epx_plan_create", epx_plan_create(session.group, 0, NULL, &plan), EPX_OK);
+    world_meet(self);
+    expect_came(self, "recording", epx_cuda_record_begin(rank_stream()), EPX_OK);
+    expect_came(self, "a route that is captured", session_route(&session, plan), EPX_ERR_UNSUPPORTED);
+    expect_text(self, "a route that is captured", "graph", NULL);
+    (void)epx_cuda_record_end(rank_stream(), &graph);
+    epx_cuda_record_destroy(graph);
+    world_meet(self);
+    epx_plan_destroy(&plan);
+    session_close(&session);
+}
+
+Test(sends, a_graph_is_refused)
+{
+    problem_t *problem = problem_for(0, gpus());
+    world_may_warn();
+    world_run(gpus(), capture_rank, problem);
     problem_free(problem);
 }
