@@ -97,6 +97,7 @@ Test(nccl, one_rank_registers_once)
         .exchange_channels = 1,
         .exchange_bytes = 64,
         .segments_max = 2,
+        .caps = epx_fabric_nccl.caps,
         .allocator = &allocator};
     epx_fabric_t *fabric = NULL;
     epx_segment_t segment, again;

@@ -47,8 +47,9 @@ EXPORT void (*stub_release)(void *memory, size_t bytes);
 EXPORT int stub_reach; /* how many ranks loads and stores reach; 0: all */
 EXPORT int (*stub_enqueue)(void *stream, void (*run)(void *), const void *args, size_t bytes);
 EXPORT void *(*stub_open)(const void *memory);
-EXPORT int stub_broken; /* 1: communicators say that a peer is gone */
-EXPORT int stub_live;   /* allocations, windows and communicators that are there */
+EXPORT int stub_no_window; /* 1: one rank alone gets no window, as from 2.28.3 */
+EXPORT int stub_broken;    /* 1: communicators say that a peer is gone */
+EXPORT int stub_live;      /* allocations, windows and communicators that are there */
 
 static struct {
     pthread_mutex_t mutex;
@@ -211,6 +212,10 @@ int ncclCommWindowRegister(comm_t *comm, void *memory, size_t bytes, window_t **
     (void)bytes;
     if (flags != 1)
         return 4;
+    if (stub_no_window && m->ranks == 1) {
+        *window = NULL;
+        return 0;
+    }
     m->memory[comm->rank] = memory;
     arrive(m);
     *window = calloc(1, sizeof(**window) + table);

@@ -4,17 +4,26 @@
  */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "fabric/nccl/nccl.h"
+#include "fabric/nccl/far.h"
 #include "fabric/nccl/setup.h"
 #include "support/guarded.h"
+#include "support/guarded_kernels.h"
 
 static void *stub;
 static char path[512];
+
+static void give(const char *name, const void *value, size_t bytes)
+{
+    void *at = dlsym(stub, name);
+    cr_assert(at != NULL, "%s", name);
+    memcpy(at, value, bytes);
+}
 
 /* The library of that name from now on, which says that it is `version`. */
 static void take(const char *name, int version)
@@ -23,12 +32,12 @@ static void take(const char *name, int version)
     snprintf(path, sizeof(path), "%s/tests/plugins/%s", build != NULL ? build : "build", name);
     stub = dlopen(path, RTLD_NOW);
     cr_assert(stub != NULL, "%s", dlerror());
-    int *said = dlsym(stub, "stub_version");
-    cr_assert(said != NULL);
-    *said = version;
-    void *allocate = dlsym(stub, "stub_allocate");
-    cr_assert(allocate != NULL);
-    memcpy(allocate, &guarded_device.allocate, sizeof(guarded_device.allocate));
+    give("stub_version", &version, sizeof(version));
+    epx_status_t (*enqueue)(epx_stream_t, guarded_run_fn, const void *, size_t) = guarded_enqueue;
+    void *(*open)(const void *) = guarded_open;
+    give("stub_allocate", &guarded_device.allocate, sizeof(guarded_device.allocate));
+    give("stub_enqueue", &enqueue, sizeof(enqueue));
+    give("stub_open", &open, sizeof(open));
     epx_nccl_stand_in(path);
 }
 
@@ -118,6 +127,7 @@ static epx_fabric_t *open_alone(const char *name)
         .exchange_channels = 1,
         .exchange_bytes = 64,
         .segments_max = 2,
+        .caps = epx_fabric_nccl.caps,
         .allocator = &allocator};
     epx_fabric_t *fabric = NULL;
     cr_assert_eq(epx_fabric_nccl.open(&config, &fabric), EPX_OK, "%s", epx_last_error());
@@ -147,4 +157,166 @@ Test(nccl, what_overlaps_is_refused_with_both_names_whichever_group_had_it_first
     epx_fabric_nccl.close(&first);
     epx_fabric_nccl.close(&second);
     cr_expect_eq(*live, 0, "%d of NCCL's things are left", *live);
+}
+
+/* ---- one rank alone ----------------------------------------------------------------------------------------- */
+
+Test(nccl, one_rank_needs_no_window)
+{
+    const int yes = 1;
+    epx_segment_t segment;
+    take("nccl.so", 22907);
+    give("stub_no_window", &yes, sizeof(yes));
+    int *live = dlsym(stub, "stub_live");
+    epx_fabric_t *fabric = open_alone("alone");
+    char *memory = epx_fabric_nccl.segment_allocate(fabric, 4096);
+    cr_assert_eq(epx_fabric_nccl.segment_open(fabric, memory, 4096, &segment), EPX_OK, "%s",
+                 epx_last_error());
+    cr_expect_eq(segment.base, memory);
+    void *const *table = guarded_open(segment.peer_ptr);
+    cr_expect_eq(table[0], memory, "the table has %p for %p", table[0], (void *)memory);
+    epx_fabric_nccl.close(&fabric);
+    cr_expect_eq(*live, 0, "%d of NCCL's things are left", *live);
+}
+
+Test(nccl, a_version_that_is_bad_on_a_processor_is_known)
+{
+    cr_expect(epx_nccl_known_bad(22902, 1) != NULL);
+    cr_expect(epx_nccl_known_bad(22803, 1) != NULL);
+    cr_expect(epx_nccl_known_bad(22903, 1) == NULL);
+    cr_expect(epx_nccl_known_bad(23007, 1) == NULL);
+    cr_expect(epx_nccl_known_bad(22803, 0) == NULL);
+}
+
+/* ---- two ranks ---------------------------------------------------------------------------------------------- */
+
+enum { RANKS = 2 };
+
+/* Two threads that meet by an all-gather of their own. */
+static struct {
+    pthread_barrier_t barrier;
+    char card[RANKS][512];
+} meeting;
+
+static int gather(void *context, const void *send, void *receive, size_t bytes)
+{
+    int32_t rank = *(const int32_t *)context;
+    cr_assert(bytes <= sizeof(meeting.card[0]));
+    memcpy(meeting.card[rank], send, bytes);
+    pthread_barrier_wait(&meeting.barrier);
+    for (size_t r = 0; r < RANKS; r++)
+        memcpy((char *)receive + r * bytes, meeting.card[r], bytes);
+    pthread_barrier_wait(&meeting.barrier);
+    return 0;
+}
+
+typedef struct pair {
+    int32_t rank;
+    uint32_t caps;
+    size_t bytes;
+    epx_status_t opened, segment, waited;
+    char text[512];
+    epx_wait_result_t result;
+} pair_t;
+
+/* Opens, registers, posts nothing, and waits for the other's word. */
+static void *play(void *arg)
+{
+    static const epx_allocator_t allocator = {.allocate = allocate, .release = release};
+    pair_t *pair = arg;
+    epx_fabric_config_t config = {.name = "pair",
+                                  .bootstrap = {.size_of_struct = sizeof(epx_bootstrap_t),
+                                                .context = &pair->rank,
+                                                .rank = pair->rank,
+                                                .size = RANKS,
+                                                .allgather = gather},
+                                  .device = &guarded_device,
+                                  .channels = 4,
+                                  .failure_channels = 2,
+                                  .exchange_channels = 1,
+                                  .exchange_bytes = 64,
+                                  .segments_max = 1,
+                                  .caps = pair->caps,
+                                  .allocator = &allocator};
+    epx_fabric_t *fabric = NULL;
+    epx_segment_t segment;
+    epx_wait_t wait = {.channel = 1, .epoch = {.add = 7}, .peer = 1 - pair->rank, .timeout_ms = 20000};
+    pair->opened = epx_fabric_nccl.open(&config, &fabric);
+    if (pair->opened == EPX_OK) {
+        char *memory = epx_fabric_nccl.segment_allocate(fabric, pair->bytes);
+        pair->segment = fabric->ops->segment_open(fabric, memory, pair->bytes, &segment);
+    }
+    if (pair->opened == EPX_OK && pair->segment == EPX_OK && (pair->caps & EPX_FABRIC_LOADSTORE) == 0)
+        pair->waited = fabric->ops->wait(fabric, &wait, &pair->result, NULL);
+    snprintf(pair->text, sizeof(pair->text), "%s", epx_last_error());
+    if (fabric != NULL)
+        fabric->ops->close(&fabric);
+    return NULL;
+}
+
+static void play_pair(pair_t pair[RANKS])
+{
+    pthread_t thread[RANKS];
+    pthread_barrier_init(&meeting.barrier, NULL, RANKS);
+    for (int r = 0; r < RANKS; r++)
+        pthread_create(&thread[r], NULL, play, &pair[r]);
+    for (int r = 0; r < RANKS; r++)
+        pthread_join(thread[r], NULL);
+    pthread_barrier_destroy(&meeting.barrier);
+    int *live = dlsym(stub, "stub_live");
+    cr_expect_eq(*live, 0, "%d of NCCL's things are left", *live);
+}
+
+Test(nccl, ranks_that_register_different_sizes_are_all_told)
+{
+    take("nccl.so", 23007);
+    pair_t pair[RANKS] = {{.rank = 0, .caps = epx_fabric_nccl.caps, .bytes = 4096},
+                          {.rank = 1, .caps = epx_fabric_nccl.caps, .bytes = 8192}};
+    play_pair(pair);
+    for (int r = 0; r < RANKS; r++) {
+        cr_expect_eq(pair[r].segment, EPX_ERR_MISMATCH, "rank %d: %s", r, pair[r].text);
+        expect_words(pair[r].text, (const char *[]){"segment 0", "4096", "8192"}, 3);
+    }
+}
+
+Test(nccl, ranks_that_move_rows_differently_are_all_told)
+{
+    take("nccl.so", 23007);
+    pair_t pair[RANKS] = {{.rank = 0, .caps = epx_fabric_nccl.caps, .bytes = 4096},
+                          {.rank = 1, .caps = epx_fabric_nccl.caps_apart, .bytes = 4096}};
+    play_pair(pair);
+    for (int r = 0; r < RANKS; r++) {
+        cr_expect_eq(pair[r].opened, EPX_ERR_MISMATCH, "rank %d: %s", r, pair[r].text);
+        expect_words(pair[r].text, (const char *[]){"EPX_NCCL_PATH", "windows", "sends and receives"}, 3);
+    }
+}
+
+Test(nccl, ranks_out_of_reach_learn_of_the_other_way)
+{
+    const int one = 1;
+    take("nccl.so", 23007);
+    give("stub_reach", &one, sizeof(one));
+    pair_t pair[RANKS] = {{.rank = 0, .caps = epx_fabric_nccl.caps, .bytes = 4096},
+                          {.rank = 1, .caps = epx_fabric_nccl.caps, .bytes = 4096}};
+    play_pair(pair);
+    for (int r = 0; r < RANKS; r++) {
+        cr_expect_eq(pair[r].opened, EPX_ERR_UNSUPPORTED, "rank %d: %s", r, pair[r].text);
+        expect_words(pair[r].text, (const char *[]){"1 of 2 ranks", "EPX_NCCL_PATH=sendrecv"}, 2);
+    }
+}
+
+/* The waits would last 20 s. */
+Test(nccl, a_communicator_that_breaks_ends_waits, .timeout = 15)
+{
+    const int yes = 1;
+    take("nccl.so", 23007);
+    pair_t pair[RANKS] = {{.rank = 0, .caps = epx_fabric_nccl.caps_apart, .bytes = 4096},
+                          {.rank = 1, .caps = epx_fabric_nccl.caps_apart, .bytes = 4096}};
+    give("stub_broken", &yes, sizeof(yes));
+    play_pair(pair);
+    for (int r = 0; r < RANKS; r++) {
+        cr_expect_eq(pair[r].opened, EPX_OK, "rank %d: %s", r, pair[r].text);
+        cr_expect_eq(pair[r].waited, EPX_ERR_FABRIC, "rank %d: %s", r, epx_status_name(pair[r].waited));
+        cr_expect_eq(pair[r].result.peer, 1 - r);
+    }
 }

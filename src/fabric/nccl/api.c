@@ -12,6 +12,12 @@
 /* Windows can be registered since then. */
 enum { OLDEST = 22800, ARM_GOOD_SINCE = 22903 };
 
+#ifdef __aarch64__
+enum { IS_AARCH64 = 1 };
+#else
+enum { IS_AARCH64 = 0 };
+#endif
+
 static const char library_name[] = "libnccl.so.2";
 
 static struct {
@@ -93,6 +99,13 @@ static void compiled_text(char *text, size_t bytes)
     }
 }
 
+const char *epx_nccl_known_bad(int version, int is_aarch64)
+{
+    if (is_aarch64 && version < ARM_GOOD_SINCE)
+        return "is known to be bad on aarch64; use 2.29.3 or newer";
+    return NULL;
+}
+
 static epx_status_t check_version(const nccl_api_t *api)
 {
     char loaded[24], compiled[128];
@@ -106,11 +119,9 @@ static epx_status_t check_version(const nccl_api_t *api)
             "this build has a set-up kernel for %s, but NCCL %s is loaded (%s); build epx against the "
             "headers of that version, or load another library first",
             compiled, loaded, api->path);
-#ifdef __aarch64__
-    if (api->version < ARM_GOOD_SINCE)
-        epx_log(EPX_LOG_WARN, "nccl", "NCCL %s (%s) is known to be bad on aarch64; use 2.29.3 or newer",
-                loaded, api->path);
-#endif
+    if (epx_nccl_known_bad(api->version, IS_AARCH64) != NULL)
+        epx_log(EPX_LOG_WARN, "nccl", "NCCL %s (%s) %s", loaded, api->path,
+                epx_nccl_known_bad(api->version, IS_AARCH64));
     return EPX_OK;
 }
 

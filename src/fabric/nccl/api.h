@@ -68,6 +68,9 @@ epx_status_t epx_nccl_api(const nccl_api_t **api_p, const char **why_p);
 /* What epx_nccl_describe tells. */
 void epx_nccl_tell(epx_nccl_info_t *info);
 
+/* What is known to be bad about a version on a processor, as the end of a sentence; NULL: nothing. */
+const char *epx_nccl_known_bad(int version, int is_aarch64);
+
 /* "2.28.3" */
 void epx_nccl_version_text(int version, char *text, size_t bytes);
 
