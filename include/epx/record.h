@@ -274,6 +274,9 @@ typedef struct epx_rank_now {
  * threads move. */
 epx_status_t epx_records_open(const char *folder, epx_records_h *records_p);
 void epx_records_close(epx_records_h *records_p);
+/* Records of the same job in another folder (another host's), for ranks that are missing so far; at most 15,
+ * then epx_records_update. EPX_ERR_ARG: the folder cannot be read, or there are too many. */
+epx_status_t epx_records_add(epx_records_h records, const char *folder);
 /* Looks again. */
 void epx_records_update(epx_records_h records);
 /* 1: a process of it runs on this host. */

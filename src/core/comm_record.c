@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "core/comm.h"
 #include "core/config.h"
+#include "core/notes.h"
 
 /* More threads than this in one process record only where EPX_RECORD names a folder: it is a simulation. */
 enum { THREADS_UNASKED = 256 };
@@ -21,6 +23,7 @@ struct epx_comm_recorder {
     int32_t asked; /* 1: opening has been tried */
     int32_t rank, size;
     epx_recorder_h recorder;
+    epx_link_t *link; /* by which its summaries go; NULL */
     char job[EPX_COMM_JOB_BYTES];
 };
 
@@ -75,6 +78,7 @@ void epx_comm_record_end(epx_comm_record_t *record)
     epx_record_group_end(shared->recorder, record->group_id);
     if (atomic_fetch_sub(&shared->holders, 1) == 1) {
         epx_record_close(&shared->recorder);
+        epx_notes_end(shared->link);
         free(shared);
     }
     free(record->members);
@@ -101,6 +105,8 @@ epx_recorder_h epx_comm_record_get(epx_comm_record_t *record)
         epx_log(shared->rank == 0 ? EPX_LOG_WARN : EPX_LOG_INFO, "record", "rank %d is not recorded: %s",
                 shared->rank, epx_last_error());
     epx_fail(EPX_OK, "%s", before);
+    shared->link = record->comm != NULL ? epx_comm_link(record->comm) : NULL;
+    epx_notes_begin(shared->recorder, shared->link);
     return shared->recorder;
 }
 

@@ -125,7 +125,8 @@ int epx_act_has_ended(int32_t command, int64_t begun_ns, int64_t now_ns)
 
 void epx_act_done(const epx_job_view_t *view) { touch(view, "done"); }
 
-int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command)
+int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command,
+                       int prints)
 {
     char path[EPX_RECORDER_PATH_BYTES + 128];
     name_file(path, sizeof(path), view->folder, view->job, "reported");
@@ -140,7 +141,8 @@ int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict,
     epx_report_json(view, verdict, text, 2 * EPX_REPORT_BYTES);
     write_json(view, text);
     epx_report_text(view, verdict, text, EPX_REPORT_BYTES);
-    fputs(text, stderr); /* one call: lines of several ranks do not mix */
+    if (prints)
+        fputs(text, stderr); /* one call: lines of several ranks do not mix */
     free(text);
     int32_t child = command[0] != '\0' ? start_command(command, view->folder) : 0;
     if (child == 0)

@@ -9,7 +9,8 @@ void epx_act_begin(const char *folder, const char *job);
 
 /* Prints the report, writes verdict.json, starts the command: once for the job and folder, by who comes
  * first. Returns the command's process, 0: there is none to wait for. */
-int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command);
+int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command,
+                       int prints);
 /* 1: it has ended, or has had its time (begun_ns: when it was started). */
 int epx_act_has_ended(int32_t command, int64_t begun_ns, int64_t now_ns);
 /* Others may act from here on. */

@@ -38,6 +38,7 @@ typedef struct epx_job_evidence {
     int32_t ranks;
     int64_t now_ns;   /* of the judge's clock */
     int64_t after_ns; /* errors that were reported before are old news */
+    int64_t early_ns; /* so much of a budget may be missing: the judge's own time counts into it */
 } epx_job_evidence_t;
 
 /* Where a rank is; kept in the room for reports. */

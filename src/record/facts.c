@@ -134,7 +134,7 @@ static int32_t use_of(const epx_record_head_t *head, int64_t now_ns)
 }
 
 /* Times of the record become the judge's. */
-static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns)
+static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns, int64_t early_ns)
 {
     const epx_record_head_t *head = f->record;
     int64_t since = f->place == EPX_PLACE_WAITS ? f->progress.wait_begun_ns : last_time(&f->op);
@@ -160,6 +160,7 @@ static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns)
     f->paused = (before & 1) != 0 || (head->phase_budget_ms > 0 && now_ns < until);
     if (phase < EPX_RECORD_STEADY)
         f->budget_ns *= WARM_UP_FACTOR;
+    f->budget_ns -= earlier(early_ns, f->budget_ns / 2);
     f->moves = sign != 0 && now_ns - f->last_sign_ns < f->budget_ns;
 }
 
@@ -193,7 +194,7 @@ static void gather_one(const epx_job_evidence_t *job, int32_t r, epx_rank_facts_
     f->use = use_of(head, job->now_ns + evidence->ahead_ns);
     if (head->life == EPX_RECORD_CLOSED)
         f->place = EPX_PLACE_CLOSED;
-    find_times(f, evidence->ahead_ns, job->now_ns);
+    find_times(f, evidence->ahead_ns, job->now_ns, job->early_ns);
     find_next(f);
 }
 

@@ -27,6 +27,10 @@ struct epx_recorder {
     epx_recorder_device_t device; /* mapped NULL: none writes */
     void (*find_device)(epx_recorder_h recorder);
     int (*use)(int32_t device, epx_recorder_use_t *use_p);
+    epx_recorder_notes_t notes;
+    int64_t told_ns; /* last put a summary */
+    void *own;       /* epx_looked_at_t: this rank's thread, while it is asked */
+    void *summary;   /* room for one */
 
     /* The rank's thread alone. */
     uint64_t current; /* number of the operation that calls from below belong to; 0: none */
@@ -69,6 +73,8 @@ epx_record_lane_row_t *epx_recorder_lane_row(epx_recorder_h recorder, uint32_t g
 /* The watchdog's list; the thread runs while it is not empty. EPX_OK also where no thread could be started
  * (logged): recording goes on. */
 void epx_watch_add(epx_recorder_h recorder);
+/* Under the watchdog's lock. */
+void epx_watch_notes(epx_recorder_h recorder, const epx_recorder_notes_t *notes);
 /* When it returns the watchdog does not know the recorder any more. */
 void epx_watch_remove(epx_recorder_h recorder);
 

@@ -204,6 +204,8 @@ static void free_recorder(epx_recorder_h r)
     pthread_mutex_destroy(&r->lock);
     free(r->last);
     free(r->counted);
+    free(r->own);
+    free(r->summary);
     free(r);
 }
 
@@ -400,6 +402,15 @@ void epx_recorder_attach(epx_recorder_h r, const epx_recorder_device_t *device)
     r->device = *device;
     r->head->device = device->number;
     epx_put32(&r->head->maps_device, device->mapped != NULL);
+}
+
+void epx_recorder_notes(epx_recorder_h r, const epx_recorder_notes_t *notes)
+{
+    if (r == NULL || r->summary != NULL)
+        return;
+    r->summary = aligned_alloc(64, (notes->most + 63) & ~(size_t)63);
+    if (r->summary != NULL)
+        epx_watch_notes(r, notes);
 }
 
 int epx_recorder_is_attached(epx_recorder_h r) { return r != NULL && r->device.mapped != NULL; }

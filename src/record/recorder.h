@@ -81,6 +81,24 @@ uint64_t epx_recorder_next_step(epx_recorder_h recorder);
 /* From here on host and device may count a lane's passes differently. */
 void epx_recorder_drifts(epx_recorder_h recorder, int32_t group_id, int32_t lane);
 
+/* ---- ranks on other hosts ---- */
+
+/* One rank's summary (summary.h) as it was left, NULL: it has left none. dead: its process has ended. */
+typedef void (*epx_recorder_heard_fn)(void *to, int32_t rank, int dead, const void *summary, size_t bytes);
+
+/* How summaries go round out of band. Called on the watchdog's thread; each may take tenths of a second. */
+typedef struct epx_recorder_notes {
+    void *context;                      /* NULL: there is no such way */
+    int64_t (*asked_ns)(void *context); /* when somebody last asked for summaries; 0: nobody has */
+    void (*ask)(void *context);         /* every process of the job */
+    void (*put)(void *context, const void *summary, size_t bytes);
+    void (*get)(void *context, epx_recorder_heard_fn heard, void *to);
+    size_t most; /* bytes of a summary */
+} epx_recorder_notes_t;
+
+/* As long as the recorder is open. */
+void epx_recorder_notes(epx_recorder_h recorder, const epx_recorder_notes_t *notes);
+
 /* What runs when the watchdog's action is to end waits: called on the watchdog's thread, at most once per
  * verdict. */
 typedef void (*epx_recorder_end_fn)(void *context, const char *reason);

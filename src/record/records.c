@@ -85,6 +85,20 @@ void epx_records_close(epx_records_h *records_p)
     *records_p = NULL;
 }
 
+epx_status_t epx_records_add(epx_records_h records, const char *folder)
+{
+    struct stat info;
+    if (records == NULL || folder == NULL || strlen(folder) >= EPX_RECORDER_PATH_BYTES - 32 ||
+        records->view->folders == EPX_VIEW_FOLDERS)
+        return epx_fail(EPX_ERR_ARG, "epx_records_add: give a folder; at most %d besides the first",
+                        (int)EPX_VIEW_FOLDERS);
+    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
+        return epx_fail(EPX_ERR_ARG, "%s cannot be read: %s", folder,
+                        errno != 0 ? strerror(errno) : "it is no folder");
+    snprintf(records->view->more[records->view->folders++], EPX_RECORDER_PATH_BYTES, "%s", folder);
+    return EPX_OK;
+}
+
 /* Whether some process of the job can be asked about and lives. */
 static int is_running(const epx_job_view_t *view, int64_t now)
 {

@@ -38,6 +38,8 @@ static void let_go(epx_looked_at_t *rank)
 {
     if (rank->is_mapped)
         munmap((void *)(uintptr_t)rank->record, rank->bytes);
+    if (rank->is_summary)
+        free((void *)(uintptr_t)rank->record);
     *rank = (epx_looked_at_t){0};
 }
 
@@ -56,14 +58,15 @@ void epx_view_close(epx_job_view_t **view_p)
 }
 
 /* One rank's file, if it is there, of this job, and another than is mapped already. */
-static void map_rank(epx_job_view_t *view, int32_t r)
+static void map_rank(epx_job_view_t *view, const char *folder, int32_t r)
 {
     char path[EPX_RECORDER_PATH_BYTES + 32];
     struct stat info;
     const char *why;
     epx_looked_at_t *rank = &view->rank[r];
-    snprintf(path, sizeof(path), "%s/rank%05d" EPX_RECORD_SUFFIX, view->folder, r);
-    if (stat(path, &info) != 0 || (rank->record != NULL && rank->inode == (uint64_t)info.st_ino))
+    snprintf(path, sizeof(path), "%s/rank%05d" EPX_RECORD_SUFFIX, folder, r);
+    if (stat(path, &info) != 0 ||
+        (rank->record != NULL && !rank->is_summary && rank->inode == (uint64_t)info.st_ino))
         return;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
@@ -89,7 +92,45 @@ static void map_rank(epx_job_view_t *view, int32_t r)
 void epx_view_map(epx_job_view_t *view)
 {
     for (int32_t r = 0; r < view->ranks; r++)
-        map_rank(view, r);
+        map_rank(view, view->folder, r);
+    for (int32_t f = 0; f < view->folders; f++)
+        for (int32_t r = 0; r < view->ranks; r++)
+            if (view->rank[r].record == NULL)
+                map_rank(view, view->more[f], r);
+}
+
+int32_t epx_view_missing(const epx_job_view_t *view)
+{
+    int32_t missing = 0;
+    for (int32_t r = 0; r < view->ranks; r++)
+        missing += view->rank[r].record == NULL || view->rank[r].is_summary;
+    return missing;
+}
+
+void epx_view_hear(epx_job_view_t *view, int32_t r, int dead, const void *summary, size_t bytes)
+{
+    const char *why;
+    if (r < 0 || r >= view->ranks || (view->rank[r].record != NULL && !view->rank[r].is_summary))
+        return;
+    epx_looked_at_t *rank = &view->rank[r];
+    rank->is_dead = dead;
+    if (summary == NULL || bytes < EPX_RECORD_HEAD_BYTES)
+        return;
+    void *copy = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    if (copy == NULL)
+        return;
+    memcpy(copy, summary, bytes);
+    const epx_record_head_t *head = copy;
+    if (!epx_record_is_one(copy, bytes, &why) || head->rank != r || head->ranks != view->ranks ||
+        strncmp(head->job, view->job, sizeof(head->job)) != 0) {
+        free(copy);
+        return;
+    }
+    if (rank->is_summary)
+        free((void *)(uintptr_t)rank->record);
+    rank->record = copy;
+    rank->bytes = bytes;
+    rank->is_summary = 1;
 }
 
 /* ---- what the system says --------------------------------------------------------------------------------------- */
@@ -127,10 +168,15 @@ static int is_there(int32_t pid)
     return stat(path, &info) == 0;
 }
 
-static void look_at(epx_looked_at_t *rank, int64_t now_ns)
+void epx_view_look_at(epx_looked_at_t *rank, int64_t now_ns)
 {
     const epx_record_head_t *head = rank->record;
     epx_system_thread_info_t now;
+    if (rank->is_summary) { /* its own host has looked, and said so */
+        rank->life = rank->is_dead ? EPX_LIFE_GONE : (epx_rank_life_t)head->life_seen;
+        rank->works = 0;
+        return;
+    }
     if (!can_ask(head)) {
         int64_t watched = __atomic_load_n(&head->watched_ns, __ATOMIC_RELAXED);
         rank->life = watched != 0 && now_ns - watched > SILENT_NS ? EPX_LIFE_GONE : EPX_LIFE_UNKNOWN;
@@ -160,7 +206,7 @@ void epx_view_look(epx_job_view_t *view, int64_t now_ns)
 {
     for (int32_t r = 0; r < view->ranks; r++)
         if (view->rank[r].record != NULL)
-            look_at(&view->rank[r], now_ns);
+            epx_view_look_at(&view->rank[r], now_ns);
 }
 
 /* ---- the verdict ------------------------------------------------------------------------------------------------ */
@@ -196,12 +242,17 @@ void epx_view_classify(epx_job_view_t *view, int64_t now_ns, epx_verdict_t *verd
         const epx_looked_at_t *rank = &view->rank[r];
         const epx_record_head_t *head = rank->record;
         view->evidence[r] = (epx_rank_evidence_t){.record = head, .life = rank->life, .works = rank->works};
+        if (rank->is_dead)
+            view->evidence[r].life = EPX_LIFE_GONE;
         if (head != NULL && judge != NULL && head->boot != judge->boot)
             view->evidence[r].ahead_ns =
                 (head->opened_ns - head->opened_realtime_ns) - (judge->opened_ns - judge->opened_realtime_ns);
     }
-    epx_job_evidence_t job = {
-        .rank = view->evidence, .ranks = view->ranks, .now_ns = now_ns, .after_ns = view->after_ns};
+    epx_job_evidence_t job = {.rank = view->evidence,
+                              .ranks = view->ranks,
+                              .now_ns = now_ns,
+                              .after_ns = view->after_ns,
+                              .early_ns = view->early_ns};
     if (now_ns == 0)
         job.now_ns = last_moment(view);
     epx_classify(&job, view->facts, verdict_p);

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "record/act.h"
 #include "record/facts.h"
+#include "record/summary.h"
 #include "record/watch.h"
 
 /*
@@ -26,6 +27,8 @@ enum {
     LOSS_MS = 3000,
     EARLY_MS = 200,
     UNKNOWN_LOOKS = 4,
+    ASKED_MS = 1500, /* how long a question for summaries holds */
+    TELL_MS = 100,
     JOBS = 16,
     WARM_UP_FACTOR = 20
 };
@@ -160,6 +163,47 @@ static void hand_out(const job_state_t *state)
     }
 }
 
+/* ---- ranks on other hosts --------------------------------------------------------------------------------------- */
+
+static void heard(void *to, int32_t rank, int dead, const void *summary, size_t bytes)
+{
+    epx_view_hear(to, rank, dead, summary, bytes);
+}
+
+/* Everybody is asked, and what was told since the last time is taken. */
+static void hear_others(job_state_t *state)
+{
+    for (epx_recorder_h r = watch.first; r != NULL && epx_view_missing(state->view) > 0; r = r->next) {
+        if (!same_job(r, state) || r->notes.context == NULL)
+            continue;
+        r->notes.ask(r->notes.context);
+        r->notes.get(r->notes.context, heard, state->view);
+        return;
+    }
+}
+
+/* This rank's summary, with what its thread does, while somebody asks. */
+static void tell_others(epx_recorder_h r, int64_t now)
+{
+    int64_t asked = r->notes.context != NULL ? r->notes.asked_ns(r->notes.context) : 0;
+    if (asked == 0 || now - asked > (int64_t)ASKED_MS * 1000000 ||
+        now - r->told_ns < (int64_t)TELL_MS * 1000000)
+        return;
+    r->told_ns = now;
+    if (r->own == NULL)
+        r->own = calloc(1, sizeof(epx_looked_at_t));
+    epx_looked_at_t *own = r->own;
+    if (own != NULL) {
+        own->record = r->seen;
+        epx_view_look_at(own, now);
+        epx_put32(&r->head->life_seen, (uint32_t)own->life);
+        epx_put64(&r->head->cpu_ns, own->before.cpu_ns);
+    }
+    size_t bytes = epx_summary_make(r->seen, r->summary, r->notes.most);
+    if (bytes > 0)
+        r->notes.put(r->notes.context, r->summary, bytes);
+}
+
 /* Whether this process speaks for the job: its ranks include the lowest one that lives. */
 static int is_first(const job_state_t *state)
 {
@@ -168,7 +212,19 @@ static int is_first(const job_state_t *state)
         const epx_record_head_t *head = at->record;
         if (head == NULL || head->life == EPX_RECORD_CLOSED || at->life >= EPX_LIFE_STOPPED)
             continue;
-        return head->pid == (int32_t)getpid();
+        return !at->is_summary && head->pid == (int32_t)getpid();
+    }
+    return 1;
+}
+
+/* One report for the job: where the first rank that lives is on another host, its watchdog prints it. */
+static int speaks(const job_state_t *state)
+{
+    for (int32_t rank = 0; rank < state->view->ranks; rank++) {
+        const epx_looked_at_t *at = &state->view->rank[rank];
+        const epx_record_head_t *head = at->record;
+        if (head != NULL && head->life != EPX_RECORD_CLOSED && at->life < EPX_LIFE_STOPPED)
+            return !at->is_summary;
     }
     return 1;
 }
@@ -185,7 +241,7 @@ static void act(job_state_t *state, int64_t now)
     if (now - state->verdict_ns < patience_ms * 1000000)
         return;
     if (state->command == 0)
-        state->command = epx_act_report(state->view, &state->verdict, mine->command);
+        state->command = epx_act_report(state->view, &state->verdict, mine->command, speaks(state));
     if (state->command != 0 && !epx_act_has_ended(state->command, state->verdict_ns, now))
         return;
     if (state->command != 0)
@@ -246,14 +302,15 @@ static void look_closely(job_state_t *state, int64_t now, int64_t tick)
         return;
     epx_view_map(state->view);
     if (now - state->looked_ns >= look_ns(tick)) {
+        hear_others(state);
         epx_view_look(state->view, now);
         note_lives(state);
         state->looked_ns = now;
         state->looks++;
     }
     /* Judged a look before it must be said, so that a second one can confirm it. */
-    epx_view_classify(state->view, now + early_ns(state, tick) + look_ns(tick), &found);
-    found.found_ns = now;
+    state->view->early_ns = early_ns(state, tick) + look_ns(tick);
+    epx_view_classify(state->view, now, &found);
     if (found.kind == EPX_VERDICT_NONE || !is_confirmed(state, &found))
         return;
     state->stuck_ns = now;
@@ -356,6 +413,7 @@ static void one_round(int64_t now, int64_t tick)
     for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
         epx_put64(&r->head->watched, r->head->watched + 1);
         epx_put_time(&r->head->watched_ns, now);
+        tell_others(r, now);
         uint32_t errors = epx_get32(&seen(r)->errors);
         int has_error = errors != r->errors_seen && (errors & 1) == 0;
         r->errors_seen = errors;
@@ -426,6 +484,13 @@ void epx_watch_add(epx_recorder_h r)
     epx_act_begin(r->folder, r->head->job);
     if (!watch.is_running)
         start_thread();
+    pthread_mutex_unlock(&watch.mutex);
+}
+
+void epx_watch_notes(epx_recorder_h r, const epx_recorder_notes_t *notes)
+{
+    pthread_mutex_lock(&watch.mutex);
+    r->notes = *notes;
     pthread_mutex_unlock(&watch.mutex);
 }
 

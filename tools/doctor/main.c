@@ -20,8 +20,10 @@ typedef struct request {
 } request_t;
 
 static const char notes[] =
-    "DIR is the folder that EPX_RECORD named, or one under /dev/shm/epx-UID; records of any subset of the\n"
-    "ranks do. The verdict comes from the files alone, by the rules of the watchdog; where the job runs on\n"
+    "DIR is the folder that EPX_RECORD named, or one under /dev/shm/epx-UID, and one more for each other "
+    "host;\n"
+    "records of any subset of the ranks do. The verdict comes from the files alone, by the rules of the "
+    "watchdog; where the job runs on\n"
     "this host, its threads are looked at too.\n"
     "\n"
     "examples:\n"
@@ -45,7 +47,7 @@ static int parse(request_t *r, int argc, char **argv, int *folder_p)
     };
     const epx_program_t program = {.name = "epx-doctor",
                                    .summary = "Reads a job's flight records and says which rank holds it up.",
-                                   .operands = "DIR",
+                                   .operands = "DIR...",
                                    .options = options,
                                    .notes = notes};
     return epx_command_line(&program, argc, argv, folder_p);
@@ -164,11 +166,17 @@ int main(int argc, char **argv)
     int folder = argc, code = parse(&request, argc, argv, &folder);
     if (code != EPX_GO_ON)
         return epx_tool_end(code);
-    if (folder + 1 != argc)
-        return epx_tool_fail(EPX_EXIT_USAGE,
-                             "one folder is wanted: give the one with the records (see --help)");
+    if (folder >= argc)
+        return epx_tool_fail(
+            EPX_EXIT_USAGE,
+            "a folder is wanted: give the one with the records, or one for each host (see --help)");
     if (epx_records_open(argv[folder], &records) != EPX_OK)
         return epx_tool_fail(EPX_EXIT_USAGE, "%s", epx_last_error());
+    for (int i = folder + 1; i < argc; i++)
+        if (epx_records_add(records, argv[i]) != EPX_OK)
+            return epx_tool_fail(EPX_EXIT_USAGE, "%s", epx_last_error());
+    if (folder + 1 < argc)
+        epx_records_update(records);
     code = request.trace != NULL ? write_trace(records, request.trace) : EPX_GO_ON;
     if (code == EPX_GO_ON)
         code = request.follow ? follow(&request, records) : diagnose(&request, records, argv[folder]);
