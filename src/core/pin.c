@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/network.h"
 #include "core/config.h"
 #include "topology/machine.h"
 
@@ -103,6 +104,9 @@ static epx_status_t settle(int32_t with_gpus, epx_place_t *place)
     if (status == EPX_OK) {
         *place = shared.places[rank];
         set = shared.sets[rank];
+        const epx_topology_item_t *rail = epx_topology_rail(&shared.machine, place);
+        if (rail != NULL)
+            epx_network_prefer(rail->name, rail->netdev);
     } else if (status != EPX_ERR_NO_MEMORY) {
         snprintf(place->note, sizeof(place->note), "not bound: %.*s", EPX_PLACE_NOTE - 16, shared.why);
     }

@@ -29,6 +29,7 @@ struct epx_topology {
     epx_topology_item_t *node, *gpu, *nic;
     epx_topology_core_t *core;
     uint8_t *near;      /* [gpus, nics] epx_near_t */
+    int32_t has_rdma;   /* 1: the NICs are RDMA devices, 0: Ethernet */
     int32_t is_here;    /* 1: it describes the machine that this process runs on */
     int32_t processors; /* logical, online */
 };
@@ -43,6 +44,10 @@ int32_t epx_topology_sees_gpu(const char *address);
 /* epx_topology_plan, with each rank's set of processors beside it (sets may be NULL). */
 epx_status_t epx_topology_deal(const struct epx_topology *machine, int32_t ranks, int32_t with_gpus,
                                epx_place_t *places, epx_processors_t *sets);
+
+/* The NIC of a place, where there is something to choose from: RDMA devices of which several may be up. NULL:
+ * any will do. Ethernet devices are not dealt out to networks: two of them may lead to two networks. */
+const epx_topology_item_t *epx_topology_rail(const struct epx_topology *machine, const epx_place_t *place);
 
 /*
  * Binds the calling thread to `set`, unless its mask is smaller than the machine's `processors` already, or

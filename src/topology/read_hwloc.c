@@ -183,6 +183,7 @@ static void read_nics(hwloc_topology_t from, struct epx_topology *machine, finds
 {
     hwloc_obj_osdev_type_t kind = HWLOC_OBJ_OSDEV_OPENFABRICS;
     find_devices(from, (int)kind, finds);
+    machine->has_rdma = finds->count > 0;
     if (finds->count == 0) {
         kind = HWLOC_OBJ_OSDEV_NETWORK;
         find_devices(from, (int)kind, finds);

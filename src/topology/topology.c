@@ -1,5 +1,6 @@
 /* The public view of a machine. SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "topology/machine.h"
@@ -73,4 +74,16 @@ epx_status_t epx_topology_plan(epx_topology_h topology, int32_t ranks, int32_t w
     if (topology == NULL || places == NULL)
         return epx_fail(EPX_ERR_ARG, "epx_topology_plan: give a topology and places [ranks]");
     return epx_topology_deal(topology, ranks, with_gpus, places, NULL);
+}
+
+const epx_topology_item_t *epx_topology_rail(const struct epx_topology *machine, const epx_place_t *place)
+{
+    const epx_topology_item_t *mine = NULL;
+    int32_t usable = 0;
+    for (int32_t n = 0; n < machine->nics; n++) {
+        usable += machine->nic[n].active != 0;
+        if (strcmp(machine->nic[n].name, place->nic) == 0)
+            mine = &machine->nic[n];
+    }
+    return machine->has_rdma && usable > 1 ? mine : NULL;
 }

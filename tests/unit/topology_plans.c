@@ -112,6 +112,37 @@ static const seat_t dgx_host_4[] = {
 };
 Test(topology, dgx_h100_on_its_processors) { check_plan("dgx-h100", 4, 0, dgx_host_4); }
 
+/* A core each, and the device of its own package. */
+static const seat_t rails_2[] = {
+    {0, 1, "0", -1, "rail0", EPX_NEAR_NODE},
+    {1, 1, "1", -1, "rail1", EPX_NEAR_NODE},
+};
+Test(topology, two_rails_for_two_ranks) { check_plan("two-rails", 2, 0, rails_2); }
+
+/* What a network is told: the RDMA device of the place with its interface, where there are several; never an
+ * Ethernet device. */
+static void check_rail(const char *name, int32_t ranks, int32_t with_gpus, int32_t rank, const char *device,
+                       const char *interface)
+{
+    epx_topology_h machine = open_machine(name);
+    epx_place_t places[RANKS];
+    cr_assert_eq(epx_topology_plan(machine, ranks, with_gpus, places), EPX_OK, "%s", epx_last_error());
+    const epx_topology_item_t *rail = epx_topology_rail(machine, &places[rank]);
+    if (device == NULL)
+        cr_expect_null(rail, "%s: rank %d is told %s", name, rank, rail != NULL ? rail->name : "");
+    else
+        cr_expect(rail != NULL && strcmp(rail->name, device) == 0 && strcmp(rail->netdev, interface) == 0,
+                  "%s: rank %d is told %s", name, rank, rail != NULL ? rail->name : "nothing");
+    epx_topology_close(&machine);
+}
+Test(topology, what_a_network_is_told)
+{
+    check_rail("dgx-h100", 8, 1, 5, "mlx5_9", "ibp192s0");
+    check_rail("gb200-tray", 4, 1, 3, "mlx5_4", "ibP18p3s0");
+    check_rail("two-rails", 2, 0, 1, "rail1", "eth1");
+    check_rail("laptop", 4, 0, 0, NULL, NULL);
+}
+
 /* One rank without a GPU has both packages, so no NIC is nearer to it than another. */
 static const seat_t dgx_host_1[] = {{-1, 112, "0-223", -1, "mlx5_0", EPX_NEAR_MACHINE}};
 Test(topology, dgx_h100_for_one_rank) { check_plan("dgx-h100", 1, 0, dgx_host_1); }

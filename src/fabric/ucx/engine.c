@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "base/network.h"
 #include "fabric/ucx/internal.h"
 
 enum { TICK_MS = 100, POLLED_MAX = 1024, PROGRESS_MAX = 256 };
@@ -235,17 +236,64 @@ static void stop_at_exit(void)
     engine.worker = NULL;
 }
 
-static epx_status_t start_context(void)
+/* UCX's names of a device: its ports that are up, and its interface for TCP. "": it has none. */
+static void name_devices(const char *device, const char *interface, char *text, size_t bytes)
+{
+    int used = 0;
+    text[0] = '\0';
+    for (int port = 1; port <= 2; port++) {
+        char path[2 * EPX_NETWORK_NAME], state[32] = "";
+        snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%d/state", device, port);
+        FILE *file = fopen(path, "r");
+        if (file == NULL)
+            continue;
+        if (fgets(state, sizeof(state), file) != NULL && strstr(state, "ACTIVE") != NULL)
+            used += snprintf(text + used, bytes - (size_t)used, "%s%s:%d", used > 0 ? "," : "", device, port);
+        fclose(file);
+    }
+    if (interface[0] != '\0')
+        snprintf(text + used, bytes - (size_t)used, "%s%s", used > 0 ? "," : "", interface);
+}
+
+/* Whether UCX's configuration says this: there is no question for it, but it prints it. */
+static int says(const ucp_config_t *config, const char *words)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    if (file == NULL)
+        return 0;
+    ucp_config_print(config, file, NULL, UCS_CONFIG_PRINT_CONFIG);
+    fclose(file);
+    int found = text != NULL && strstr(text, words) != NULL;
+    free(text);
+    return found;
+}
+
+/* The NIC that the plan has given to this process (epx_pin_rank), unless somebody has said which. */
+static void choose_devices(ucp_config_t *config)
+{
+    char device[EPX_NETWORK_NAME], interface[EPX_NETWORK_NAME], names[4 * EPX_NETWORK_NAME];
+    if (!epx_network_preferred(device, interface) || !says(config, "UCX_NET_DEVICES=all\n"))
+        return;
+    name_devices(device, interface, names, sizeof(names));
+    if (names[0] != '\0' && ucp_config_modify(config, "NET_DEVICES", names) == UCS_OK)
+        epx_log(EPX_LOG_INFO, "ucx", "uses %s, the nearest NIC; UCX_NET_DEVICES names another", names);
+}
+
+static epx_status_t make_context(ucp_context_h *context_p)
 {
     ucp_config_t *config = NULL;
     ucs_status_t rc = ucp_config_read(NULL, NULL, &config);
     if (rc != UCS_OK)
         return epx_fail(EPX_ERR_FABRIC, "UCX cannot read its configuration (%s)", ucs_status_string(rc));
     /* A peer whose host is gone says nothing: it is asked, and more often than UCX would (20 s). */
-    (void)ucp_config_modify(config, "KEEPALIVE_INTERVAL", "1s");
+    if (says(config, "UCX_KEEPALIVE_INTERVAL=20"))
+        (void)ucp_config_modify(config, "KEEPALIVE_INTERVAL", "1s");
+    choose_devices(config);
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                            .features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
-    rc = ucp_init(&params, config, &engine.context);
+    rc = ucp_init(&params, config, context_p);
     ucp_config_release(config);
     if (rc != UCS_OK)
         return epx_fail(EPX_ERR_FABRIC, "UCX does not start (%s): see what UCX_TLS and UCX_NET_DEVICES say",
@@ -255,7 +303,7 @@ static epx_status_t start_context(void)
 
 static epx_status_t start(void)
 {
-    epx_status_t status = start_context();
+    epx_status_t status = make_context(&engine.context);
     if (status != EPX_OK)
         return status;
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -325,25 +373,35 @@ void epx_ucx_engine_release(void)
     pthread_mutex_unlock(&engine.life);
 }
 
-/* UCX tells which transports it may use by printing them only. */
+/* UCX tells which transports it may use by printing them only. This may be asked before the first group
+ * opens, and before ranks have found their places: the context that stays is not made for it. */
 static void know_transports(void)
 {
+    ucp_context_h context = NULL;
     char *text = NULL;
     size_t bytes = 0;
-    if (engine.knows_transports && engine.process == getpid())
+    pthread_mutex_lock(&engine.life);
+    int is_known = engine.knows_transports, is_own = engine.worker == NULL;
+    pthread_mutex_unlock(&engine.life);
+    if (is_known)
         return;
-    FILE *file = epx_ucx_engine_take() == EPX_OK ? open_memstream(&text, &bytes) : NULL;
-    if (file == NULL)
+    if (!is_own)
+        context = engine.context;
+    else if (make_context(&context) != EPX_OK)
         return;
-    epx_ucx_lock();
-    ucp_context_print_info(engine.context, file);
-    epx_ucx_unlock();
-    fclose(file);
+    FILE *file = open_memstream(&text, &bytes);
+    if (file != NULL) {
+        ucp_context_print_info(context, file);
+        fclose(file);
+    }
+    if (is_own)
+        ucp_cleanup(context);
+    pthread_mutex_lock(&engine.life);
     engine.can_share = text != NULL && (strstr(text, " sysv/") != NULL || strstr(text, " posix/") != NULL);
     engine.has_puts = text != NULL && (strstr(text, " rc_") != NULL || strstr(text, " dc_") != NULL);
-    engine.knows_transports = 1;
+    engine.knows_transports = text != NULL;
+    pthread_mutex_unlock(&engine.life);
     free(text);
-    epx_ucx_engine_release();
 }
 
 int epx_ucx_can_share(void)

@@ -1,7 +1,7 @@
 """Writes the machines that the tests of the topology read, as hwloc XML: what is known of such machines from their
 vendors' public descriptions (cores, which GPU and which NIC share a switch, PCI addresses), in no machine's own words.
 
-Usage: make.py    writes dgx-h100.xml, gb200-tray.xml and laptop.xml beside itself
+Usage: make.py    writes dgx-h100.xml, gb200-tray.xml, laptop.xml and two-rails.xml beside itself
 """
 
 import itertools
@@ -178,6 +178,20 @@ def laptop(w):
     w.close()
 
 
+def two_rails(w):
+    """No machine of anybody's: two packages of one core, an RDMA device beside each, whose interfaces have the names
+    that tests/multi/test_nic.sh gives to its own."""
+    for package in range(2):
+        w.open("Package", os_index=package, **w.place([package], [package]))
+        w.node(package, [package], 1)
+        w.core(package, [package], [package])
+        w.bridge(0, 2 * package, 2 * package + 1, 0, True)
+        w.nic(f"0000:{2 * package + 1:02x}:00.0", f"rail{package}", f"eth{package}")
+        w.close()
+        w.close()
+
+
 Writer().save("dgx-h100.xml", range(224), range(2), dgx_h100)
 Writer().save("gb200-tray.xml", range(144), [0, 1, 2, 10, 18, 26], gb200_tray)
 Writer().save("laptop.xml", range(20), [0], laptop)
+Writer().save("two-rails.xml", range(2), range(2), two_rails)

@@ -1,0 +1,71 @@
+#!/bin/bash
+# What processes cost: rows between two ranks on this host as threads (fabric local), as processes that share memory
+# (fabric ucx) and as processes over TCP, in turns, and UCX's own ucx_perftest over TCP in the same rounds. The best of
+# all rounds counts, since a busy machine takes and never gives. Targets: 0.7 of local, 0.8 of ucx_perftest.
+#
+#   BIN=build/bin ROUNDS=5 bench/processes.sh
+set -u
+bin=$(cd "${BIN:-build/bin}" && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export UCX_HANDLE_ERRORS=none UCX_LOG_LEVEL=error
+[ -n "${UCX_NET_DEVICES:-}" ] || net=lo
+tokens=${TOKENS:-4096} width=1024 message=65536
+perf=("$bin/epx-perf" --ranks 2 --wire assignment --no-check -i 6 --warmup 2 --tokens "$tokens" --width $width --top-k 4
+    --op 'dispatch,combine' --transport 'ragged,pooled_wave' --json)
+
+port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# processes OUTPUT
+processes() {
+    local root other
+    root=127.0.0.1:$(port)
+    EPX_RANK=1 EPX_WORLD_SIZE=2 EPX_ROOT=$root "${perf[@]}" --fabric ucx > /dev/null &
+    other=$!
+    EPX_RANK=0 EPX_WORLD_SIZE=2 EPX_ROOT=$root "${perf[@]}" --fabric ucx > "$1"
+    wait $other
+}
+
+# UCX's own rate for messages of the size that pieces travel in, as bytes/s.
+perftest() {
+    local other number
+    number=$(port)
+    UCX_TLS=tcp UCX_NET_DEVICES=${net:-$UCX_NET_DEVICES} ucx_perftest -t ucp_am_bw -s $message -n 4000 -w 200 -p "$number" > /dev/null 2>&1 &
+    other=$!
+    sleep 0.5
+    UCX_TLS=tcp UCX_NET_DEVICES=${net:-$UCX_NET_DEVICES} ucx_perftest 127.0.0.1 -t ucp_am_bw -s $message -n 4000 -w 200 -p "$number" 2> /dev/null |
+        awk '$1 == "Final:" { print $7 * 1048576 }' >> "$folder/perftest"
+    wait $other
+}
+
+for ((round = 0; round < ${ROUNDS:-5}; round++)); do
+    "${perf[@]}" --fabric local > "$folder/local.$round" || exit
+    processes "$folder/shared.$round"
+    UCX_TLS=tcp UCX_NET_DEVICES=${net:-$UCX_NET_DEVICES} processes "$folder/tcp.$round"
+    ! command -v ucx_perftest > /dev/null || perftest
+done
+python3 - "$folder" <<'END'
+import glob, json, os, sys
+
+folder = sys.argv[1]
+best = {}
+for path in glob.glob(folder + "/*.*"):
+    kind = os.path.basename(path).split(".")[0]
+    for case in json.load(open(path))["cases"]:
+        for op in case["operations"]:
+            if op["op"] != "memcpy":
+                key = (case["transport"], op["op"], kind)
+                rate = op["payload_bytes"] / op["seconds"]["min"] / 1e9, op["remote_bytes"] / op["seconds"]["min"] / 1e9
+                best[key] = max(best.get(key, (0, 0)), rate)
+try:
+    own = max(float(line) for line in open(folder + "/perftest")) / 1e9
+except (OSError, ValueError):
+    own = None
+print("two ranks, best of all rounds; payload GB/s (TCP: bytes that cross, GB/s)")
+print("%-12s %-9s %8s %8s %14s %8s %s" % ("transport", "call", "local", "shared", "of local", "TCP", "of ucx_perftest (0.8)"))
+for transport, op in sorted({key[:2] for key in best}):
+    local, shared, tcp = (best[transport, op, kind] for kind in ("local", "shared", "tcp"))
+    print("%-12s %-9s %8.2f %8.2f %8.2f (0.7) %8.2f %s" % (
+        transport, op, local[0], shared[0], shared[0] / local[0], tcp[1], "%.2f" % (tcp[1] / own) if own else "-"))
+print("ucx_perftest -t ucp_am_bw over TCP: %s" % ("%.2f GB/s" % own if own else "it is not here (package ucx-utils)"))
+END
