@@ -19,6 +19,7 @@ import ctypes
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -129,13 +130,26 @@ def with_torch(o: argparse.Namespace, calls: ctypes.CDLL, tokens: int, width: in
 
         def passes(n: int) -> None:
             for _ in range(n):
-                plan.route(ids, weights, stream)
-                into = (group.empty(group.rows, group.width, dtype=group.row_dtype), start, count)
-                plan.dispatch(0, x, into, stream=stream)
-                plan.combine(0, into[0], out, stream)
+                group.route(ids, weights)
+                arrived, _, _ = group.dispatch(x)
+                group.combine(arrived, out)
 
         wait = torch.cuda.synchronize if o.device == "cuda" else lambda: None
-        return difference(base, best_of(passes, o.rounds, wait), 3)
+        found = best_of(passes, o.rounds, wait)
+        each = {name: [] for name in ("route", "dispatch", "combine")}
+        for _ in range(o.rounds):
+            at = [time.perf_counter()]
+            group.route(ids, weights)
+            at.append(time.perf_counter())
+            arrived, _, _ = group.dispatch(x)
+            at.append(time.perf_counter())
+            group.combine(arrived, out)
+            at.append(time.perf_counter())
+            for name, begun, ended in zip(each, at, at[1:]):
+                each[name].append((ended - begun) * 1e6)
+            wait()
+        found.update({name: statistics.median(times) for name, times in each.items()})
+        return difference(base, found, 3)
 
 
 # ---- JAX ------------------------------------------------------------------------------------------------------------

@@ -4,13 +4,16 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 from . import _structs as s
 from ._library import check, library
 from .arrays import FP32, INT32, INT64, address, type_code, view
 from .errors import ArgumentError
 from .group import Group
+
+# Looked up once.
+_dispatch, _combine_backward = library.epx_dispatch, library.epx_combine_backward
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class Plan:
         self._device, self._width, self._local = info.device, info.width, len(info.local_experts)
         self._rows_max, self._tokens_max = info.batch_rows_max, info.tokens_max
         self._tokens = 0
-        self._kept: Dict[str, Any] = {}
+        self._batch = s.begin(s.Batch)
 
     @classmethod
     def attach(cls, group: Group, memory: Any, lane: int = 0) -> "Plan":
@@ -164,6 +167,26 @@ class Plan:
         c = s.begin(s.PlanStats)
         check(library.epx_plan_stats(self.handle, ctypes.byref(c), stream))
         return Stats(**{name: int(getattr(c, name)) for name in Stats.__dataclass_fields__})
+
+    def begin_batch(self, rows: int, start: int, count: int) -> s.Batch:
+        """A batch into memory of the caller, by addresses that need no look."""
+        batch = self._batch
+        batch.into_rows, batch.into_start, batch.into_count = rows, start, count
+        return batch
+
+    def dispatch_into(self, wave: int, x: Any, rows: int, start: int, count: int, stream: Optional[int]) -> None:
+        """As dispatch, into room of the right size by address."""
+        at = self._tokens_in(x, "x", self.group.row_type)
+        batch = self.begin_batch(rows, start, count)
+        check(_dispatch(self._handle, wave, at, ctypes.byref(batch), stream))
+
+    def combine_backward_into(
+        self, wave: int, dout: Any, y: Any, rows: int, start: int, count: int, stream: Optional[int]
+    ) -> None:
+        """As combine_backward, into room of the right size by address."""
+        at = self._tokens_in(dout, "dout", self.group.row_type)
+        batch = self.begin_batch(rows, start, count)
+        check(_combine_backward(self._handle, wave, at, self._rows_in(y, "y"), ctypes.byref(batch), stream))
 
     def _begin_batch(self, into: Optional[Tuple[Any, Any, Any]]) -> s.Batch:
         batch = s.begin(s.Batch)

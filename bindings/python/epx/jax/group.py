@@ -63,6 +63,12 @@ def _places(mesh: jax.sharding.Mesh, axis: str) -> Dict[Any, Tuple[int, int]]:
     return {rows[g, r]: (g, r) for g in range(rows.shape[0]) for r in range(rows.shape[1])}
 
 
+def _ordinal(device: Any) -> int:
+    """The number by which XLA tells a custom call where it runs: a GPU's among this process's, a processor's among
+    those of all processes."""
+    return int(device.id if device.platform == "cpu" else device.local_hardware_id)
+
+
 def _named(options: Dict[str, Any], group: int, groups: int) -> Dict[str, Any]:
     """Groups beside each other have different names, by which their statistics are told apart."""
     return {**options, "name": f"{options['name']}-{group}"} if groups > 1 else options
@@ -151,7 +157,7 @@ class Group:
 
     def _add(self, devices: List[Any]) -> int:
         n = len(self._groups)
-        ordinals = (c_int32 * n)(*[device.local_hardware_id for device in devices])
+        ordinals = (c_int32 * n)(*[_ordinal(device) for device in devices])
         handles = (c_void_p * n)(*[group.handle.value for group in self._groups])
         number = int(library.epx_jax_table_add(n, ordinals, handles))
         if number < 0:

@@ -12,6 +12,8 @@ from ..errors import UnsupportedError
 from ..plan import Plan
 from . import ops
 
+Tensor = torch.Tensor
+
 # The current stream without an object around it; PyTorch before 2 has no such function.
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
@@ -65,6 +67,8 @@ class Group:
         self.row_dtype: torch.dtype = getattr(torch, TYPE_NAMES[self.plain.row_type])
         self.out_dtype: torch.dtype = getattr(torch, TYPE_NAMES[self.plain.out_type])
         self.torch_device = torch.device("cpu" if info.device == "host" else f"cuda:{torch.cuda.current_device()}")
+        self._batch_shape, self._counts_shape = (self.rows, self.width), (2, self.local_experts)
+        self._count_bytes = 8 * self.local_experts
         self._index = self.torch_device.index or 0
         self._plans: Dict[int, Plan] = {}
         self.plan_bytes = self.plain.plan_bytes
@@ -72,9 +76,10 @@ class Group:
 
     def plan(self, lane: int) -> Plan:
         """The plan at work on a lane."""
-        if lane not in self._plans:
-            self._plans[lane] = Plan(self.plain, lane)
-        return self._plans[lane]
+        plan = self._plans.get(lane)
+        if plan is None:
+            plan = self._plans[lane] = Plan(self.plain, lane)
+        return plan
 
     def stream(self) -> Optional[int]:
         """The current stream, as the library wants it."""
@@ -84,10 +89,42 @@ class Group:
             return int(_raw_stream(self._index))
         return int(torch.cuda.current_stream(self.torch_device).cuda_stream)
 
-    def batch(self) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Room for a batch: rows [R, width], start [El], count [El]."""
-        counts = self.empty(2, self.local_experts, dtype=torch.int64)
-        return self.empty(self.rows, self.width, dtype=self.row_dtype), counts[0], counts[1]
+    # The calls of a pass, as include/epx/epx.h has them, to the current stream; gradients are moe_layer's. A lane has
+    # one plan at work: the last one that was routed.
+
+    def route(self, ids: Tensor, weights: Tensor, lane: int = 0) -> None:
+        """ids [T, K] int32 or int64 (-1: none), weights [T, K] float32."""
+        self.plan(lane).route(ids, weights, self.stream())
+
+    def dispatch(self, x: Tensor, wave: int = 0, lane: int = 0) -> Tuple[Tensor, Tensor, Tensor]:
+        """x [T, width] of the row type -> rows [R, width], first row [El] and number of rows [El] of each expert."""
+        rows, counts, at = self._room()
+        self.plan(lane).dispatch_into(wave, x, rows.data_ptr(), at, at + self._count_bytes, self.stream())
+        start, count = counts.unbind(0)
+        return rows, start, count
+
+    def combine(self, y: Tensor, out: Tensor, wave: int = 0, lane: int = 0) -> None:
+        """y [R, width] of the row type; out [T, width] of the out type, complete after the last wave."""
+        self.plan(lane).combine(wave, y, out, self.stream())
+
+    def combine_backward(self, dout: Tensor, y: Tensor, wave: int = 0, lane: int = 0) -> Tuple[Tensor, Tensor, Tensor]:
+        """dout [T, width], y as given to combine -> rows of weight * dout, start, count."""
+        rows, counts, at = self._room()
+        plan = self.plan(lane)
+        plan.combine_backward_into(wave, dout, y, rows.data_ptr(), at, at + self._count_bytes, self.stream())
+        start, count = counts.unbind(0)
+        return rows, start, count
+
+    def dispatch_backward(self, dx_rows: Tensor, dx: Tensor, dweights: Tensor, wave: int = 0, lane: int = 0) -> None:
+        """dx_rows [R, width]; dx [T, width] of the out type and dweights [T, K] complete after the last wave."""
+        self.plan(lane).dispatch_backward(wave, dx_rows, dx, dweights, self.stream())
+
+    def _room(self) -> Tuple[Tensor, Tensor, int]:
+        """For a batch: rows, counts [2, El], and these counts' address."""
+        where = self.torch_device
+        rows = torch.empty(self._batch_shape, dtype=self.row_dtype, device=where)
+        counts = torch.empty(self._counts_shape, dtype=torch.int64, device=where)
+        return rows, counts, counts.data_ptr()
 
     def empty(self, *shape: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device=self.torch_device)

@@ -54,17 +54,16 @@ class _Layer(torch.autograd.Function):
     ) -> Tuple[Tensor, Tensor]:
         plan, stream = group.plan(lane), group.stream()
         keeps = any(ctx.needs_input_grad)
-        plan.route(ids, weights, stream)
+        group.route(ids, weights, lane)
         out = group.empty(x.shape[0], group.width, dtype=group.out_dtype)
         waves: List[_Wave] = []
         for wave in range(group.waves):
-            rows, start, count = group.batch()
-            plan.dispatch(wave, x, (rows, start, count), stream=stream)
+            rows, start, count = group.dispatch(x, wave, lane)
             _clean(rows, start, count)
             sizes = expert_sizes(start, group.rows)
             with torch.set_grad_enabled(keeps):
                 y = expert_fn(rows.requires_grad_(keeps), sizes)
-            plan.combine(wave, y.detach(), out, stream)
+            group.combine(y.detach(), out, wave, lane)
             waves.append(_Wave(rows, y))
         counts = group.empty(len(_COUNTS), dtype=torch.int64)
         plan.counts(counts, stream)
@@ -87,8 +86,7 @@ class _Layer(torch.autograd.Function):
         dweights = group.empty(ctx.tokens, ctx.columns, dtype=torch.float32)
         totals: List[Optional[Tensor]] = [None] * len(ctx.params)
         for wave, kept in enumerate(ctx.waves):
-            dy, start, count = group.batch()
-            plan.combine_backward(wave, dout, kept.y.detach(), (dy, start, count), stream)
+            dy, start, count = group.combine_backward(dout, kept.y.detach(), wave, ctx.lane)
             _clean(dy, start, count)
             wanted = [kept.rows, *(p for p in ctx.params if p.requires_grad)]
             found: Tuple[Optional[Tensor], ...] = (None,) * len(wanted)
@@ -96,7 +94,7 @@ class _Layer(torch.autograd.Function):
                 found = torch.autograd.grad(kept.y, wanted, dy, allow_unused=True)
             dx_rows = found[0] if found[0] is not None else torch.zeros_like(dy)
             _add(totals, ctx.params, found[1:])
-            plan.dispatch_backward(wave, dx_rows.contiguous(), dx, dweights, stream)
+            group.dispatch_backward(dx_rows.contiguous(), dx, dweights, wave, ctx.lane)
         return (None, None, None, dx.to(ctx.x_dtype), None, dweights, *totals)
 
 
