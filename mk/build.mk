@@ -40,7 +40,7 @@ same = $(and $(findstring x$1,x$2),$(findstring x$2,x$1))
 ALL_FLAGS := $(strip $(CC) $(foreach s,src/ kernels/host/ train/ train/host/ tests/ bench/ bindings/,$(call flags_of,$s)) \
 	$(LINK_FLAGS) $(LINK_LIBS) $(TRAIN_FEATURE_LIBS) $(TEST_FEATURE_LIBS))
 FLAGS_KEY := $(BUILD)/keys/flags
-$(call remember,$(CONFIG_KEY),$(strip $(CC) $(FEATURES) without $(WITHOUT) $(CUDA_HOME) $(NVCC) $(PYTHON)))
+$(call remember,$(CONFIG_KEY),$(strip $(CC) $(FEATURES) without $(WITHOUT) $(NCCL_HOMES) $(CUDA_HOME) $(NVCC) $(PYTHON)))
 $(if $(CONFIGURED),$(call remember,$(FLAGS_KEY),$(ALL_FLAGS)))
 $(CONFIG_KEY) $(FLAGS_KEY): ;
 
@@ -72,13 +72,13 @@ SHARED := $(BUILD)/lib/libepx.so.$(SOVERSION)
 TRAINLIB := $(BUILD)/lib/libepxtrain.a
 TOOLLIB := $(BUILD)/lib/libepxtool.a
 TRAINLIB_DOUBLE := $(BUILD)/lib/libepxtrain_double.a
-$(eval $(call archive,$(STATIC),$(call objects,$(LIB_SRCS) $(BUILD)/features.c)))
+$(eval $(call archive,$(STATIC),$(call objects,$(LIB_SRCS) $(MADE_SRCS)) $(NCCL_OBJS)))
 $(eval $(call archive,$(TRAINLIB),$(call objects,$(filter-out train/main.c,$(TRAIN_SRCS)))))
 $(eval $(call archive,$(TRAINLIB_DOUBLE),$(call objects_double,$(filter-out train/main.c,$(TRAIN_SRCS)))))
 $(eval $(call archive,$(TOOLLIB),$(call objects,$(COMMON_SRCS))))
 LIBS := $(STATIC) $(if $(SANITIZE),,$(BUILD)/lib/libepx.so)
 
-$(SHARED): $(call objects,$(LIB_SRCS) $(BUILD)/features.c) mk/libepx.map
+$(SHARED): $(call objects,$(LIB_SRCS) $(MADE_SRCS)) $(NCCL_OBJS) mk/libepx.map
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LINK_FLAGS) -shared -Wl,-soname,$(notdir $@) -Wl,--version-script=mk/libepx.map -Wl,-z,defs \
@@ -112,4 +112,4 @@ WITH_TRAIN := $(WITH_MATHS) sim
 program_of = $(call program,$1,$2,$(if $(filter $1,$(WITH_TRAIN)),$(TRAINLIB)),$(if $(filter $1,$(WITH_MATHS)),$(TRAIN_FEATURE_LIBS)))
 $(foreach m,$(MAINS:/main.c=),$(eval $(call program_of,$(notdir $m),$m)))
 
--include $(patsubst %.o,%.d,$(call objects,$(C_SRCS) $(BUILD)/features.c) $(call objects_double,$(TRAIN_SRCS) $(TEST_SRCS)))
+-include $(patsubst %.o,%.d,$(call objects,$(C_SRCS) $(MADE_SRCS)) $(call objects_double,$(TRAIN_SRCS) $(TEST_SRCS)))

@@ -24,13 +24,19 @@ CUDA_OBJS := $(CUDA_SRCS:%=$(BUILD)/obj/%.o)
 cuda-compile: $(if $(NVCC),$(CUDA_OBJS)) ## compile the CUDA kernels for sm_90 and sm_100
 	$(if $(CUDA_OBJS),,@echo 'cuda-compile: this version has no .cu file, so there is nothing to compile')
 	$(if $(NVCC),,@echo 'cuda-compile: nvcc was not found, so nothing was compiled; NVCC=/path/to/nvcc names it')
-$(BUILD)/obj/%.cu.o: %.cu $(FLAGS_KEY)
+# nvcc: $1 what is shown, $2 further flags
+define nvcc
 	$(if $(NVCC),,$(error nvcc was not found: install the CUDA toolkit or set NVCC))
-	$(call say,NVCC,$<)
+	$(call say,NVCC,$1)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(NVCC) -std=c++17 -O3 -lineinfo --fmad=false $(CUDA_ARCHS) -Werror all-warnings -Iinclude -Isrc -I. \
+	$(Q)$(NVCC) -std=c++17 -O3 -lineinfo --fmad=false $(CUDA_ARCHS) -Werror all-warnings -Iinclude -Isrc -I. $2 \
 		$(patsubst -I%,-isystem %,$(CPPFLAGS)) $(LIB_FEATURE_CFLAGS) -Xcompiler $(CUDA_HOST_FLAGS) -MMD -c -o $@ $<
--include $(CUDA_OBJS:.o=.d)
+endef
+$(BUILD)/obj/%.cu.o: %.cu $(FLAGS_KEY)
+	$(call nvcc,$<)
+$(NCCL_OBJS): $(BUILD)/obj/nccl/setup-%.cu.o: src/fabric/nccl/setup.cu $(FLAGS_KEY)
+	$(call nvcc,$< (NCCL $*),-isystem $(NCCL_HOME_$*)/include -DEPX_NCCL_SETUP=epx_nccl_setup_$(subst .,_,$*))
+-include $(CUDA_OBJS:.o=.d) $(NCCL_OBJS:.o=.d)
 
 # The same flags as the rules use, so that editors and clang-tidy see the build's own view.
 quote = $(subst ",\",$(subst \,\\,$1))

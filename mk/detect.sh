@@ -2,8 +2,8 @@
 # Finds out which optional parts (mk/features.txt) this build gets, by compiling and linking a small program for
 # each, because a header that is there may still not fit the compiler or the library beside it.
 #
-#   CC=cc FEATURES=auto|none|"name name" WITHOUT="name name" CUDA_HOME=/path NVCC=/path PYTHON=python3 \
-#       mk/detect.sh BUILD_FOLDER
+#   CC=cc FEATURES=auto|none|"name name" WITHOUT="name name" CUDA_HOME=/path NVCC=/path NCCL_HOMES="/path /path" \
+#       PYTHON=python3 mk/detect.sh BUILD_FOLDER
 #
 # Writes BUILD_FOLDER/config.mk for make and BUILD_FOLDER/features.c for the library.
 set -eu
@@ -74,8 +74,20 @@ find_flags() {
         # shellcheck disable=SC2086
         links "$header" "$function" $cflags $libs && return 0
     fi
+    find_in_homes && return 0
     find_in_jaxlib && return 0
     reason="a test program with <$header>${plain:+ and $plain} does not build"
+    return 1
+}
+
+# NCCL's headers may be in folders of the user's own, as a wheel's; the first will do (mk/nccl.sh sees to all).
+find_in_homes() {
+    case $header in nccl*) ;; *) return 1 ;; esac
+    for home in ${NCCL_HOMES:-}; do
+        cflags="-isystem $home/include" libs=$plain reason="found in $home"
+        # shellcheck disable=SC2086
+        links "$header" "$function" $cflags && return 0
+    done
     return 1
 }
 

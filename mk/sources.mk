@@ -10,12 +10,13 @@ CONFIG_KEY := $(BUILD)/keys/config
 # On Debian the package database changes whenever a library may have come or gone.
 FEATURE_SOURCES := $(wildcard src/device/cuda kernels/cuda train/cuda train/host src/launch src/topology \
 	src/health src/fabric/nccl src/fabric/ucx tests)
-$(BUILD)/config.mk: mk/detect.sh mk/features.txt $(wildcard /var/lib/dpkg/status) $(FEATURE_SOURCES) \
+$(BUILD)/config.mk: mk/detect.sh mk/nccl.sh mk/features.txt $(wildcard /var/lib/dpkg/status) $(FEATURE_SOURCES) \
 		$(CONFIG_KEY)
 	$(call say,FIND,optional libraries)
 	$(Q)CC='$(CC)' FEATURES='$(FEATURES)' WITHOUT='$(WITHOUT)' CUDA_HOME='$(CUDA_HOME)' NVCC='$(NVCC)' \
-		PYTHON='$(PYTHON)' mk/detect.sh $(BUILD)
-$(BUILD)/features.c: $(BUILD)/config.mk ;
+		PYTHON='$(PYTHON)' NCCL_HOMES='$(NCCL_HOMES)' mk/detect.sh $(BUILD)
+	$(Q)CC='$(CC)' CUDA_HOME='$(CUDA_HOME)' NCCL_HOMES='$(NCCL_HOMES)' mk/nccl.sh $(BUILD)
+$(BUILD)/features.c $(BUILD)/nccl_setups.c: $(BUILD)/config.mk ;
 
 # pick: drops what belongs to missing parts, and keeps the stubs that stand in for them.
 pick = $(sort $(filter $(KEEP),$1) $(filter-out $(EXCLUDE),$1))
@@ -25,6 +26,9 @@ objects_double = $(1:%=$(BUILD)/obj/double/%.o)
 CUDA_SRCS := $(wildcard kernels/cuda/*.cu src/device/cuda/*.cu src/fabric/nccl/*.cu train/cuda/*.cu)
 LIB_SRCS := $(call pick,$(wildcard src/*/*.c src/fabric/*/*.c src/device/*/*.c kernels/*/*.c) \
 	$(filter-out train/%,$(CUDA_SRCS)))
+# Written by mk/detect.sh and mk/nccl.sh; and fabric nccl's set-up kernel once more for each folder of NCCL_HOMES.
+MADE_SRCS := $(BUILD)/features.c $(BUILD)/nccl_setups.c
+NCCL_OBJS := $(NCCL_MINORS:%=$(BUILD)/obj/nccl/setup-%.cu.o)
 # Custom calls for XLA: a library of their own, since they need XLA's header and only JAX's programs need them.
 JAX_SRCS := $(call pick,$(wildcard bindings/jax/*.c))
 PLUGIN_SRCS := $(wildcard tests/plugins/*.c)

@@ -649,21 +649,33 @@ Test(sends, a_wait_ends_and_names_who_did_not_come)
 static void capture_rank(rank_t *self)
 {
     const problem_t *problem = self->arg;
-    session_t session;
-    epx_plan_h plan = NULL;
+    step_t s = {.plan = NULL};
     void *graph = NULL;
-    if (!session_open(&session, self, problem, NULL))
+    dice_t dice = {.state = 5 + (uint64_t)self->rank};
+    epx_routing_t routing = EPX_ROUTING_INIT;
+    if (!session_open(&s.session, self, problem, NULL))
         return;
-    expect_status(self, "epx_plan_create", epx_plan_create(session.group, 0, NULL, &plan), EPX_OK);
+    expect_status(self, "epx_plan_create", epx_plan_create(s.session.group, 0, NULL, &s.plan), EPX_OK);
+    int waves = epx_plan_waves(s.plan);
+    step_new(&s, waves);
+    step_draw(&s, &dice);
+    routing.ids = s.ids;
+    routing.id_type = EPX_INT32;
+    routing.weights = s.weights;
+    routing.tokens_device = s.tokens;
     world_meet(self);
     expect_came(self, "recording", epx_cuda_record_begin(rank_stream()), EPX_OK);
-    expect_came(self, "a route that is captured", session_route(&session, plan), EPX_ERR_UNSUPPORTED);
+    epx_status_t status = epx_plan_route(s.plan, &routing, rank_stream());
+    expect(self, status == EPX_ERR_UNSUPPORTED, "a captured route gave %s (%s)", epx_status_name(status),
+           epx_last_error());
     expect_text(self, "a route that is captured", "graph", NULL);
     (void)epx_cuda_record_end(rank_stream(), &graph);
     epx_cuda_record_destroy(graph);
     world_meet(self);
-    epx_plan_destroy(&plan);
-    session_close(&session);
+    epx_group_abort(s.session.group, "the test is over");
+    epx_plan_destroy(&s.plan);
+    step_free(&s, waves);
+    session_close(&s.session);
 }
 
 Test(sends, a_graph_is_refused)

@@ -30,7 +30,8 @@ static void give(void *library, const char *name, const void *function, size_t b
     memcpy(at, function, bytes);
 }
 
-/* TEST_FABRIC=nccl: that one in the place of `local`, over NCCL itself or over the library that TEST_NCCL
+/* TEST_RANKS_EACH=4: so many ranks on each GPU, where NCCL can (NCCL_MULTI_RANK_GPU_ENABLE).
+ * TEST_FABRIC=nccl: that one in the place of `local`, over NCCL itself or over the library that TEST_NCCL
  * names, which takes its memory from the device of the tests. */
 static void choose_fabric(void)
 {
@@ -110,7 +111,7 @@ static int is_over_nccl(void)
 void rank_device(int rank)
 {
     if (is_over_nccl())
-        must(test_device()->select(rank), "a GPU of the rank's own");
+        must(test_device()->select(rank % test_device()->count()), "a GPU of the rank's own");
 }
 
 /* By sends and receives the host waits, as over `local`. */
@@ -122,7 +123,13 @@ int over_sends(void)
 
 int errors_come_late(void) { return is_over_nccl() && !over_sends(); }
 
-int ranks_most(void) { return is_over_nccl() ? test_device()->count() : 1 << 20; }
+int ranks_most(void)
+{
+    const char *each = getenv("TEST_RANKS_EACH");
+    if (!is_over_nccl())
+        return 1 << 20;
+    return test_device()->count() * (each != NULL ? atoi(each) : 1);
+}
 
 /* ---- streams ------------------------------------------------------------------------------------------------ */
 

@@ -56,12 +56,16 @@ static void expect_words(const char *text, const char *const *words, size_t n)
 Test(nccl, a_version_without_a_set_up_kernel_is_refused_with_both_versions_and_its_path)
 {
     const char *why = "";
-    char compiled[32] = "no NCCL";
     take("nccl_old.so", 29905);
-    if (epx_nccl_setup_count > 0)
-        epx_nccl_version_text(epx_nccl_setups[0]->version, compiled, sizeof(compiled));
     cr_expect_eq(ask(&why), EPX_ERR_UNSUPPORTED);
-    expect_words(why, (const char *[]){"2.99.5", compiled, path}, 3);
+    expect_words(why, (const char *[]){"2.99.5", path}, 2);
+    if (epx_nccl_setup_count == 0)
+        expect_words(why, (const char *[]){"no NCCL"}, 1);
+    for (int i = 0; i < epx_nccl_setup_count; i++) {
+        char compiled[32];
+        epx_nccl_version_text(epx_nccl_setups[i]->version, compiled, sizeof(compiled));
+        expect_words(why, (const char *[]){compiled}, 1);
+    }
 }
 
 Test(nccl, a_version_that_gives_addresses_itself_needs_no_set_up_kernel)

@@ -71,4 +71,8 @@ int read_pointers(const nccl_api_t *api, nccl_comm_t comm, nccl_window_t window,
 
 } // namespace
 
-extern "C" const nccl_setup_t epx_nccl_setup_own = {NCCL_VERSION_CODE, read_pointers};
+/* One for each version that the build has headers of (mk/nccl.sh). */
+#ifndef EPX_NCCL_SETUP
+#define EPX_NCCL_SETUP epx_nccl_setup_own
+#endif
+extern "C" const nccl_setup_t EPX_NCCL_SETUP = {NCCL_VERSION_CODE, read_pointers};
