@@ -68,6 +68,8 @@ def answers(call: Any, model: Model, place: str) -> List[Any]:
 def test_one_graph_with_the_same_values(transport: str, device: str, backend: str) -> None:
     if backend == "inductor" and transport != "pooled_wave":
         pytest.skip("what the backend generates does not depend on the transport")
+    if backend == "inductor" and device == "host" and torch.cuda.is_available():
+        pytest.skip("the backend is tried on the GPU here")
 
     def rank(comm: epx.Comm) -> None:
         place = "cpu" if device == "host" else "cuda"
@@ -84,7 +86,7 @@ def test_one_graph_with_the_same_values(transport: str, device: str, backend: st
             assert group.plain.info().exchange_bytes_remote >= before
             assert right[1][:, 0].tolist() == [TOKENS * TOP_K] * 2
 
-    together(rank, 1)
+    together(rank, 1, seconds=240)  # a compiler is at work
 
 
 def test_experts_with_parameters_must_be_a_module() -> None:

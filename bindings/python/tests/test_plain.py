@@ -14,7 +14,7 @@ import pytest
 RANKS, EXPERTS, TOP_K, WIDTH = 3, 7, 2, 5
 
 
-def together(fn: Callable[[epx.Comm], Any], ranks: int = RANKS) -> List[Any]:
+def together(fn: Callable[[epx.Comm], Any], ranks: int = RANKS, seconds: float = 60) -> List[Any]:
     """fn on every rank, each a thread; raises what rank 0 or the lowest raised."""
     comms = epx.Comm.threads(ranks)
     answers: List[Any] = [None] * ranks
@@ -30,7 +30,7 @@ def together(fn: Callable[[epx.Comm], Any], ranks: int = RANKS) -> List[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(seconds)
         assert not thread.is_alive()
     for comm in comms:
         comm.close()

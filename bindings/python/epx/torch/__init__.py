@@ -11,9 +11,20 @@ Under torch.compile a layer is operators (torch.ops.epx, epx.torch.ops), which b
 The transport is chosen by EPX_TRANSPORT or the option `transport`. Calls go to the current stream.
 """
 
-from .buffer import Buffer, Config, EventOverlap, Handle
+from .buffer import Buffer, Config, EventHandle, EventOverlap, Handle
 from .group import Group
 from .layer import expert_sizes, moe_layer, valid_rows
 from .ops import COUNTS
 
-__all__ = ["Buffer", "COUNTS", "Config", "EventOverlap", "Group", "Handle", "expert_sizes", "moe_layer", "valid_rows"]
+__all__ = [
+    "Buffer",
+    "COUNTS",
+    "Config",
+    "EventHandle",
+    "EventOverlap",
+    "Group",
+    "Handle",
+    "expert_sizes",
+    "moe_layer",
+    "valid_rows",
+]

@@ -17,21 +17,37 @@ from .. import group as _plain
 from ..arrays import type_code
 from ..comm import Comm, MAX
 from ..errors import ArgumentError, UnsupportedError
+from ..group import configure
 from ..plan import Plan
 from .group import _comm_of
 
 Tensor = torch.Tensor
 
 
-class EventOverlap:
-    """A point of the stream that work was given to. On the host it has always been reached."""
+class EventHandle:
+    """A point of the current stream. On the host it has always been reached."""
 
-    def __init__(self, event: Optional[Any] = None) -> None:
-        self.event = event
+    def __init__(self) -> None:
+        self.event: Optional[Any] = None
+        if torch.cuda.is_available():
+            self.event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.event.record()
 
     def current_stream_wait(self) -> None:
         if self.event is not None:
             torch.cuda.current_stream().wait_event(self.event)
+
+
+class EventOverlap:
+    """A point that work may wait for: what came before it has run behind `current_stream_wait`. extra_tensors are kept
+    as long as it."""
+
+    def __init__(self, event: Optional[EventHandle] = None, extra_tensors: Optional[Tuple[Tensor, ...]] = None) -> None:
+        self.event, self.extra_tensors = event, extra_tensors
+
+    def current_stream_wait(self) -> None:
+        if self.event is not None:
+            self.event.current_stream_wait()
 
     def __enter__(self) -> "EventOverlap":
         return self
@@ -42,9 +58,14 @@ class EventOverlap:
 
 @dataclass
 class Config:
-    """Sizes that the other class asks for in advance. epx takes its memory when it sees the first tokens."""
+    """Sizes that the other class asks for in advance, and how much it sends at a time. epx takes its memory when it
+    sees the first tokens, and reads num_sms alone."""
 
     num_sms: int = 0
+    num_max_nvl_chunked_send_tokens: int = 0
+    num_max_nvl_chunked_recv_tokens: int = 0
+    num_max_rdma_chunked_send_tokens: int = 0
+    num_max_rdma_chunked_recv_tokens: int = 0
 
     def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
         return 0
@@ -87,6 +108,24 @@ def _room(tokens: int) -> int:
     return max(256, (tokens + tokens // 4 + 255) // 256 * 256)
 
 
+# Calls of the other class that mean nothing here, and what to do instead.
+_NO_LOW_LATENCY = "every dispatch of epx is made for low latency where rows are few: use dispatch and combine"
+_ABSENT = {
+    "low_latency_dispatch": _NO_LOW_LATENCY,
+    "low_latency_combine": _NO_LOW_LATENCY,
+    "clean_low_latency_buffer": _NO_LOW_LATENCY,
+    "get_next_low_latency_combine_buffer": _NO_LOW_LATENCY,
+    "low_latency_update_mask_buffer": "a rank that is lost ends the group: recover it without that rank",
+    "low_latency_query_mask_buffer": "a rank that is lost ends the group: recover it without that rank",
+    "low_latency_clean_mask_buffer": "a rank that is lost ends the group: recover it without that rank",
+    "get_local_buffer_tensor": "rows land in tensors of PyTorch; nobody needs to see the memory between ranks",
+    "intranode_dispatch": "call dispatch, which takes whatever path there is",
+    "intranode_combine": "call combine, which takes whatever path there is",
+    "internode_dispatch": "call dispatch, which takes whatever path there is",
+    "internode_combine": "call combine, which takes whatever path there is",
+}
+
+
 class Buffer:
     """One process's rank. `group`: a process group, or an epx.Comm. tokens_max: the most tokens of a rank in a call;
     None: a quarter more than the first call brings on any rank."""
@@ -95,9 +134,14 @@ class Buffer:
 
     def __init__(
         self, group: Any, num_nvl_bytes: int = 0, num_rdma_bytes: int = 0, low_latency_mode: bool = False,
-        num_qps_per_rank: int = 0, tokens_max: Optional[int] = None, **options: Any,
+        num_qps_per_rank: int = 0, allow_nvlink_for_low_latency_mode: bool = True, allow_mnnvl: bool = False,
+        use_fabric: bool = False, explicitly_destroy: bool = False, enable_shrink: bool = False, comm: Any = None,
+        tokens_max: Optional[int] = None, **options: Any,
     ) -> None:  # fmt: skip
-        _refuse(low_latency_mode=low_latency_mode)
+        _refuse(low_latency_mode=low_latency_mode, enable_shrink=enable_shrink, comm=comm)
+        configure(options)  # a name that is no option is told now, not with the first tokens
+        self.group, self.num_nvl_bytes, self.num_rdma_bytes = group, num_nvl_bytes, num_rdma_bytes
+        self.low_latency_mode, self.explicitly_destroy = False, explicitly_destroy
         self.comm = group if isinstance(group, Comm) else _comm_of(group)
         self.rank, self.group_size = self.comm.rank, self.comm.size
         self.tokens_max = tokens_max
@@ -111,13 +155,29 @@ class Buffer:
         """Multiprocessors that kernels which move rows may fill, of buffers that are made afterwards."""
         Buffer.num_sms = new_num_sms
 
+    def __getattr__(self, name: str) -> Any:
+        if name in _ABSENT:
+            raise UnsupportedError(f"Buffer.{name} has no meaning for epx: {_ABSENT[name]}")
+        raise AttributeError(f"Buffer has no {name}")
+
     @staticmethod
     def capture() -> EventOverlap:
-        if not torch.cuda.is_available():
-            return EventOverlap()
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        return EventOverlap(event)
+        return EventOverlap(EventHandle())
+
+    @staticmethod
+    def get_comm_stream() -> Any:
+        """Rows move on the current stream."""
+        return torch.cuda.current_stream()
+
+    @staticmethod
+    def is_sm90_compiled() -> bool:
+        return True
+
+    @staticmethod
+    def get_low_latency_rdma_size_hint(
+        num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
+    ) -> int:
+        return 0
 
     @staticmethod
     def get_dispatch_config(num_ranks: int) -> Config:
