@@ -62,13 +62,14 @@ export -f alone
 echo "GPUs $gpus; logs in $logs"
 # shellcheck disable=SC2086  # words
 part kernels ${GPU_RUN:-} "$kernels" ${TEST_ARGS:-} &
-names=() apart=
+names=() apart='' conformance=''
 for runner in "$@"; do
     name=${runner##*/alone-}
     if [ "$name" = gpus ]; then
         apart=$runner
         continue
     fi
+    [ "$name" = conformance ] && conformance=$runner
     names+=("$name")
     TEST_DEVICE=cuda part "$name" "$runner" --jobs "$jobs" --gpus "$gpus" --slowest 5 &
 done
@@ -80,6 +81,12 @@ for name in kernels "${names[@]}" python; do count "$name"; done
 if [ -n "$apart" ]; then
     part gpus "$apart" --slowest 3
     count gpus
+    if [ "$count" -gt 1 ] && [ -n "$conformance" ]; then
+        # Where more ranks are asked for than there are GPUs a test is skipped.
+        TEST_DEVICE=cuda TEST_FABRIC=nccl part nccl "$conformance" --jobs $((3 * count)) --slowest 3 --filter 'accounting/*' \
+            --filter 'cases/*' --filter 'exact/*' --filter 'plans/*'
+        count nccl
+    fi
 fi
 limit=$((limit < 90 ? limit : 90))
 job=("$apart" --filter nccl/one_rank_of_a_job)

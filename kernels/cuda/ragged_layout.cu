@@ -230,18 +230,21 @@ namespace epx
 namespace
 {
 
-/* Shared memory that one block has for its tables and counts; asked once. */
+/* Shared memory that one block has for its tables and counts; asked once for each device. */
 size_t alone_limit()
 {
-    static std::atomic<size_t> known;
-    size_t bytes = known.load(std::memory_order_relaxed);
+    static std::atomic<size_t> asked[DEVICES_REMEMBERED];
+    int device = current_device();
+    std::atomic<size_t> *known = device < DEVICES_REMEMBERED ? &asked[device] : nullptr;
+    size_t bytes = known != nullptr ? known->load(std::memory_order_relaxed) : 0;
     if (bytes != 0)
         return bytes;
-    bytes = shared_limit(current_device());
+    bytes = shared_limit(device);
     if (cudaFuncSetAttribute(decide_by_block, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) !=
         cudaSuccess)
         bytes = 1;
-    known.store(bytes, std::memory_order_relaxed);
+    if (known != nullptr)
+        known->store(bytes, std::memory_order_relaxed);
     return bytes;
 }
 
