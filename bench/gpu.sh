@@ -108,7 +108,7 @@ if ! wanted link || [ "$gpus" -lt 2 ]; then
     why='one GPU'
     wanted link || why='not among the parts of --only'
     for name in small-indexed small-expanded small-backward indexed-4096 expanded-4096 indexed-8192 expanded-8192 budget sweep \
-        one hot pooled ring backward cold mpirun; do
+        one hot pooled pooled-expanded pooled-small ring backward cold mpirun; do
         leave_out "n-$name" "$why"
     done > /dev/null
     echo "left out: what lies between GPUs: $why"
@@ -128,7 +128,9 @@ else
     link n-sweep 60 "${rank[@]}" --batch indexed --experts 64 --tokens 8192 -i 7 --sm-budget 4,8,16,24,32,64,0 --no-check
     link n-one 40 "${rank[@]}" --batch indexed --experts 64 --tokens 8192 -i 10 --skew one-expert --no-check
     link n-hot 40 "${rank[@]}" --batch indexed --experts 64 --tokens 8192 -i 10 --skew hot:fraction=0.5,experts=4 --no-check
-    link n-pooled 40 --transport pooled_wave --experts 256 --tokens 4096 -i 10
+    link n-pooled 40 --transport pooled_wave --batch indexed --experts 256 --tokens 4096 -i 10
+    link n-pooled-expanded 40 --transport pooled_wave --experts 256 --tokens 4096 -i 10 --no-check
+    link n-pooled-small 30 --transport pooled_wave --batch indexed "${small[@]}"
     link n-ring 40 --transport ring --experts 256 --tokens 4096 -i 10 --no-check
     link n-backward 40 "${rank[@]}" --batch expanded --experts 256 --tokens 4096 -i 10 --op all
     link n-cold 40 "${rank[@]}" --batch indexed --experts 256 --tokens 4096 -i 10 --cold --no-check
@@ -196,7 +198,7 @@ if wanted alone; then
     alone l-uniform 40 2 "${rows[@]}" --wire assignment --experts 64 --tokens 4096 -i 8 --no-check
     alone l-one 40 2 "${rows[@]}" --wire assignment --experts 64 --tokens 4096 -i 8 --skew one-expert --no-check
     alone l-ragged 40 2 "${rows[@]}" --wire assignment --experts 256 --tokens 8192 -i 10 "${whole[@]}" --no-check
-    alone l-pooled 40 2 --transport pooled_wave --experts 256 --tokens 8192 -i 8 --no-check
+    alone l-pooled 40 2 --transport pooled_wave --batch indexed --experts 256 --tokens 8192 -i 8 --no-check
     alone l-backward 40 2 "${rows[@]}" --experts 256 --tokens 4096 -i 8 --op all
     alone l-budget 40 2 "${rows[@]}" --experts 256 --tokens 8192 -i 8 --sm-budget 24 --beside --no-check
     CUDA_VISIBLE_DEVICES=$last item calibrate 40 "$build/bin/epx-perf" --json --device cuda --width 7168 \
