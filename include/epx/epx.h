@@ -376,7 +376,8 @@ typedef struct epx_batch {
     int64_t *into_count; /* device [El] */
     const void *aux;     /* device [T, aux_bytes] that travels with the rows of this rank, or NULL: zeros */
     /* out */
-    void *rows; /* device [rows_max, H], row type; indexed: [wire_rows_max, H], each row once */
+    void *rows; /* device [rows_max, H], row type; indexed: rows as they came (rank wire: each once;
+                   pooled_wave: the slabs, gaps too), of which only those that row_index names are promised */
     const int64_t *expert_start; /* device [El] first row (indexed: place) of each local expert */
     const int64_t *expert_count; /* device [El] */
     int32_t local_experts;       /* El */

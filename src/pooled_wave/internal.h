@@ -6,8 +6,9 @@
  *
  * - segment: per (lane, slot) incoming slabs (apart for gradients with backward=recompute); per (lane, home
  *   slot) what comes home. There is a home slot for every wave, so that the sums are made in one go, behind
- * the last wave. With extra_wave only a route says how many waves there are, and staged rows stand otherwise
- * than they are numbered: there are `depth` home slots then, and every wave adds to sums in memory (by_wave).
+ * the last wave. Not so (by_wave) where waves are many beside the depth, which is asked for to save memory;
+ * where only a route says how many there are; and where staged rows stand otherwise than they are numbered.
+ * There are `depth` home slots then, and every wave adds to sums in memory.
  * - batch: per (lane, slot) rows that land in the library's own memory. Indexed batches are the incoming
  * slabs, with `from` as their index.
  * - scratch: static tables; per (lane, slot) the way from incoming rows to the batch and back, and what a

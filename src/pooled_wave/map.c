@@ -6,7 +6,8 @@
 
 #include "transport/accept.h"
 
-enum { AUTO_SCORE = 20, DEFAULT_WAVES = 3 };
+/* MOST_HOMES: home slots for each slot of what comes in, where every wave is to have one. */
+enum { AUTO_SCORE = 20, DEFAULT_WAVES = 3, MOST_HOMES = 2 };
 #define DEFAULT_SENDER_FACTOR 1.15
 #define ROWS_LIMIT ((int64_t)INT32_MAX)
 
@@ -89,7 +90,7 @@ epx_status_t epx_pooled_dims(const epx_shape_t *shape, uint32_t caps, const epx_
     }
     dims.staged = epx_is_staged(caps) && shape->ranks > 1;
     dims.home_room = dims.staged ? dims.slab_rows * shape->ranks : dims.home_rows;
-    dims.by_wave = dims.extra_wave || dims.staged;
+    dims.by_wave = dims.extra_wave || dims.staged || shape->waves > MOST_HOMES * shape->depth;
     dims.home_slots = dims.by_wave ? shape->depth : shape->waves;
     int64_t align = shape->row_align, rows = cut(epx_pooled_rows(&rule));
     dims.rows_per_expert = cut((rows + align - 1) / align * align);

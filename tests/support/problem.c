@@ -21,7 +21,7 @@ const arm_t arms[] = {
     {.name = "ragged", RAGGED_ARM, .waves = 2, .accept = EPX_ACCEPT_PREFIX, .wire = EPX_WIRE_ASSIGNMENT},
     {.name = "ring", RING_ARM, .accept = EPX_ACCEPT_PREFIX},
     {.name = "pooled_wave_1", POOLED_ARM, .waves = 1, .overflow = EPX_OVERFLOW_DROP},
-    {.name = "pooled_wave_spill", POOLED_ARM, .waves = 2, .overflow = EPX_OVERFLOW_SPILL, .spill = 2},
+    {.name = "pooled_wave_spill", POOLED_ARM, .waves = 5, .overflow = EPX_OVERFLOW_SPILL, .spill = 2},
     {.name = "pooled_wave_indexed",
      POOLED_ARM,
      .waves = 3,

@@ -164,6 +164,8 @@ Test(pooled_sizes, what_a_shape_does_without_takes_no_memory)
     shape.waves =
         4; /* P = 4 and 3, so 7 rows come home in a wave, 2 * 4 come in; 28 rows of 16 bytes are 2 units */
     cr_expect_eq(sizes_of(&shape).segment_bytes, 2 * (2 * 3 + 1 + 2 + 1) * 256);
+    shape.depth = 1; /* too many waves: home has one place, for 7 rows */
+    cr_expect_eq(sizes_of(&shape).segment_bytes, 2 * (3 + 1 + 1 + 1) * 256);
 }
 
 static int64_t staging_of(const epx_shape_t *shape)
