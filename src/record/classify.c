@@ -174,6 +174,9 @@ static int has_lost(const epx_job_evidence_t *job, const epx_rank_facts_t *room,
     int64_t silent = INT64_MAX;
     for (int32_t r = 0; r < job->ranks; r++) {
         const epx_record_head_t *head = room[r].record;
+        /* Gone before anybody has heard of it: when it fell silent is not known. */
+        if (head == NULL && room[r].life == EPX_LIFE_GONE && lost < 0)
+            lost = r;
         if (head == NULL)
             continue;
         int64_t sign = head->watched_ns - job->rank[r].ahead_ns,

@@ -29,6 +29,7 @@ enum {
     UNKNOWN_LOOKS = 4,
     ASKED_MS = 1500, /* how long a question for summaries holds */
     TELL_MS = 100,
+    SHARE_MS = 900,
     JOBS = 16,
     WARM_UP_FACTOR = 20
 };
@@ -47,6 +48,7 @@ typedef struct job_state {
     epx_verdict_kind_t candidate; /* what the last look gave, and of whom */
     int32_t candidate_rank, candidate_looks;
     int32_t has_verdict, has_acted;
+    int32_t hears;   /* of ranks on other hosts there is a way to hear */
     int32_t command; /* EPX_ON_HANG_CMD's process while it is waited for */
     epx_verdict_t verdict;
     int64_t verdict_ns, stuck_ns; /* stuck_ns: when it was last seen to hold */
@@ -176,6 +178,7 @@ static void hear_others(job_state_t *state)
     for (epx_recorder_h r = watch.first; r != NULL && epx_view_missing(state->view) > 0; r = r->next) {
         if (!same_job(r, state) || r->notes.context == NULL)
             continue;
+        state->hears = 1;
         r->notes.ask(r->notes.context);
         r->notes.get(r->notes.context, heard, state->view);
         return;
@@ -204,29 +207,34 @@ static void tell_others(epx_recorder_h r, int64_t now)
         r->notes.put(r->notes.context, r->summary, bytes);
 }
 
-/* Whether this process speaks for the job: its ranks include the lowest one that lives. */
-static int is_first(const job_state_t *state)
+/* The first rank of the job that lives, as far as is known; -1: none. A rank that nobody has heard of may
+ * live on another host, where there is a way to hear of it: unheard 0 leaves those out. */
+static int32_t first_alive(const job_state_t *state, int unheard)
 {
     for (int32_t rank = 0; rank < state->view->ranks; rank++) {
         const epx_looked_at_t *at = &state->view->rank[rank];
         const epx_record_head_t *head = at->record;
-        if (head == NULL || head->life == EPX_RECORD_CLOSED || at->life >= EPX_LIFE_STOPPED)
-            continue;
-        return !at->is_summary && head->pid == (int32_t)getpid();
+        if (head == NULL ? unheard && state->hears && !at->is_dead
+                         : head->life != EPX_RECORD_CLOSED && at->life < EPX_LIFE_STOPPED)
+            return rank;
     }
-    return 1;
+    return -1;
+}
+
+/* Whether this process speaks for the job: its ranks include the lowest one that lives. */
+static int is_first(const job_state_t *state)
+{
+    int32_t rank = first_alive(state, 1);
+    const epx_looked_at_t *at = rank >= 0 ? &state->view->rank[rank] : NULL;
+    return at == NULL || (at->record != NULL && !at->is_summary &&
+                          ((const epx_record_head_t *)at->record)->pid == (int32_t)getpid());
 }
 
 /* One report for the job: where the first rank that lives is on another host, its watchdog prints it. */
 static int speaks(const job_state_t *state)
 {
-    for (int32_t rank = 0; rank < state->view->ranks; rank++) {
-        const epx_looked_at_t *at = &state->view->rank[rank];
-        const epx_record_head_t *head = at->record;
-        if (head != NULL && head->life != EPX_RECORD_CLOSED && at->life < EPX_LIFE_STOPPED)
-            return !at->is_summary;
-    }
-    return 1;
+    int32_t rank = first_alive(state, 0);
+    return rank < 0 || !state->view->rank[rank].is_summary;
 }
 
 static void act(job_state_t *state, int64_t now)
@@ -249,6 +257,9 @@ static void act(job_state_t *state, int64_t now)
     state->command = 0;
     /* Evidence is out before anything is ended; who did not speak waits until it is. */
     if (!epx_act_is_done(state->view) && now - state->verdict_ns < (int64_t)30000 * 1000000)
+        return;
+    /* Watchdogs of other hosts find the same a look later, and their ranks leave with its code. */
+    if (state->hears && now - state->verdict_ns < (int64_t)SHARE_MS * 1000000)
         return;
     state->has_acted = 1;
     for (epx_recorder_h r = watch.first; r != NULL; r = r->next)
@@ -436,6 +447,7 @@ static void one_round(int64_t now, int64_t tick)
             look_closely(state, now, tick);
         calm_down(state, now);
     }
+    watch.round_ns = epx_clock_ns(); /* asking other hosts took its time, and kept nobody from running */
 }
 
 static void *run(void *unused)

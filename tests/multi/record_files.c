@@ -156,7 +156,10 @@ Test(record_files, foreign_operations_give_the_same_verdicts)
     handle = epx_record_enqueue(rank[0], &op);
     epx_record_begin(rank[0], handle);
     epx_verdict_t verdict = EPX_VERDICT_INIT;
-    for (int64_t until = now_ms() + 20000; verdict.kind <= EPX_VERDICT_NONE && now_ms() < until; sleep_ms(10))
+    /* A thread that has just been woken where others have the processor is late, for the time being. */
+    for (int64_t until = now_ms() + 20000;
+         (verdict.kind == EPX_VERDICT_NONE || verdict.kind == EPX_VERDICT_SLOW) && now_ms() < until;
+         sleep_ms(10))
         epx_record_verdict(rank[0], &verdict);
     cr_expect_eq(verdict.kind, EPX_VERDICT_HOST_ABSENT, "%s: %s", epx_verdict_name(verdict.kind),
                  verdict.text);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <epx/info.h>
@@ -336,31 +338,57 @@ static int load_kernel(settings_t *settings)
 }
 
 /* What of the environment steers a play. */
+typedef struct heard {
+    int64_t hang_ms, timeout_ms; /* 0: nothing was said */
+    char transport[64], device[32];
+} heard_t;
+
 static void hear_setting(void *context, const epx_setting_t *setting)
 {
-    static char transport[64], device[32];
-    settings_t *s = context;
+    heard_t *heard = context;
     if (setting->source != EPX_SOURCE_ENVIRONMENT)
         return;
     if (strcmp(setting->variable, "EPX_HANG_MS") == 0)
-        s->hang_ms = strtoll(setting->value, NULL, 10);
+        heard->hang_ms = strtoll(setting->value, NULL, 10);
     if (strcmp(setting->variable, "EPX_TIMEOUT_MS") == 0)
-        s->timeout_ms = strtoll(setting->value, NULL, 10);
-    if (strcmp(setting->variable, "EPX_DEVICE") == 0 && strcmp(setting->value, "auto") != 0) {
-        snprintf(device, sizeof(device), "%s", setting->value);
-        s->device = device;
+        heard->timeout_ms = strtoll(setting->value, NULL, 10);
+    if (strcmp(setting->variable, "EPX_DEVICE") == 0 && strcmp(setting->value, "auto") != 0)
+        snprintf(heard->device, sizeof(heard->device), "%s", setting->value);
+    if (strcmp(setting->variable, "EPX_TRANSPORT") == 0)
+        snprintf(heard->transport, sizeof(heard->transport), "%s", setting->value);
+}
+
+/* Asked in a process of its own: looking for devices leaves a GPU's driver behind that no child may use, and
+ * plays are children of this process. */
+static int hear_environment(settings_t *s)
+{
+    heard_t *heard = mmap(NULL, sizeof(*heard), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (heard == MAP_FAILED)
+        return epx_tool_fail(EPX_EXIT_FAILED, "no memory to read the environment");
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        epx_config_list(NULL, hear_setting, heard);
+        _exit(0);
     }
-    if (strcmp(setting->variable, "EPX_TRANSPORT") == 0 && s->transport == NULL) {
-        snprintf(transport, sizeof(transport), "%s", setting->value);
-        s->transport = transport;
-    }
+    if (child < 0 || waitpid(child, NULL, 0) != child)
+        return epx_tool_fail(EPX_EXIT_FAILED, "no process to read the environment in");
+    s->hang_ms = heard->hang_ms;
+    s->timeout_ms = heard->timeout_ms;
+    if (heard->transport[0] != '\0' && s->transport == NULL)
+        s->transport = heard->transport;
+    if (heard->device[0] != '\0')
+        s->device = heard->device;
+    return EPX_EXIT_OK; /* the names stay there */
 }
 
 /* Options, then the environment's word, then defaults. */
 static int settle(request_t *r)
 {
     settings_t *s = &r->settings;
-    epx_config_list(NULL, hear_setting, s);
+    int code = hear_environment(s);
+    if (code != EPX_EXIT_OK)
+        return code;
     s->ranks_given = r->ranks > 0;
     s->domains_given = r->domains > 0;
     s->domains = s->domains_given ? (int32_t)r->domains : 1;
