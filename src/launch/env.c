@@ -129,18 +129,22 @@ static epx_status_t root_torchrun(epx_launch_variable_fn variable, epx_launch_t 
     return EPX_OK;
 }
 
-/* The first host of Slurm's short form: "a[07-09,12],b" is a07. */
+/* The first host of Slurm's short form: "a[07-09,12]b,c" is a07b. */
 int epx_launch_first_host(const char *list, char *host, size_t bytes)
 {
     size_t used = 0;
-    int in_brackets = 0;
+    int in_brackets = 0, is_first = 1;
     for (const char *c = list; *c != '\0' && used + 1 < bytes; c++) {
-        if (*c == '[')
-            in_brackets = 1;
-        else if (*c == ',' || (in_brackets && (*c == '-' || *c == ']')))
+        if (*c == '[' || *c == ']') {
+            in_brackets = *c == '[';
+            is_first = 1;
+        } else if (*c == ',' && !in_brackets) {
             break;
-        else
+        } else if (in_brackets && (*c == ',' || *c == '-')) {
+            is_first = 0;
+        } else if (is_first) {
             host[used++] = *c;
+        }
     }
     host[used] = '\0';
     return used > 0;

@@ -2,6 +2,7 @@
 #include "launch/link.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,8 +211,7 @@ static void free_link(epx_link_t *link)
 
 epx_status_t epx_link_open(const epx_launch_t *launch, int64_t timeout_ms, epx_link_t **link_p)
 {
-    static int32_t
-        meetings; /* of this process; every rank counts alike. Opens are made by one thread at a time */
+    static atomic_int meetings; /* of this process; every rank counts alike */
     place_t place;
     epx_link_t *link = make_link(launch);
     if (link == NULL || link->card == NULL || link->state == NULL) {
@@ -219,7 +219,7 @@ epx_status_t epx_link_open(const epx_launch_t *launch, int64_t timeout_ms, epx_l
             free_link(link);
         return epx_fail(EPX_ERR_NO_MEMORY, "no memory to join %d ranks", launch->size);
     }
-    epx_status_t status = find_place(launch, meetings++, timeout_ms, &link->hub, &place);
+    epx_status_t status = find_place(launch, atomic_fetch_add(&meetings, 1), timeout_ms, &link->hub, &place);
     if (status == EPX_OK)
         status = join(launch, &place, link->card, timeout_ms, &link->socket);
     if (status == EPX_OK && !epx_launch_start_thread(&link->thread, epx_link_run, link))
