@@ -48,20 +48,19 @@ epx_status_t epx_gather_await(epx_gather_t *gather, int32_t p, uint64_t step, in
         if (ended != EPX_OK)
             return ended;
         result->peer = p;
-        result->expected = step;
+        result->expected = credit ? step - 2 : step; /* who looks for `step` has sent its own */
         result->seen = step_in(ops->word(gather, p));
         if (state == STEP_FAILED) {
             result->failure = step;
             return EPX_ERR_PEER;
         }
         int32_t culprit = p, last_look = 0;
-        epx_status_t status = ops->pause(gather, &spin, count, &culprit, &last_look);
+        epx_status_t status = ops->pause(gather, p, &spin, count, &culprit, &last_look);
         if (status == EPX_OK)
             continue;
-        if (!last_look) {
-            result->peer = culprit;
+        result->peer = culprit;
+        if (!last_look)
             return status;
-        }
         ended = status;
     }
 }

@@ -52,7 +52,7 @@ typedef struct epx_gather_ops {
     uint32_t (*count)(const epx_gather_t *gather);
     /* A look at p has failed: sleeps until it may be worth another, and says how that ended: TIMEOUT, ABORTED
      * or PEER (*culprit_p: who). *last_look_p = 1: to be returned only if one more look fails as well. */
-    epx_status_t (*pause)(epx_gather_t *gather, int32_t *spin, uint32_t count, int32_t *culprit_p,
+    epx_status_t (*pause)(epx_gather_t *gather, int32_t p, int32_t *spin, uint32_t count, int32_t *culprit_p,
                           int32_t *last_look_p);
     /* Rank p's word has been seen; or NULL. */
     void (*saw)(const epx_gather_t *gather, int32_t p);

@@ -1,4 +1,4 @@
-/* Fabric `local`: the small all-gather and the meeting of survivors. The protocol is in local.h.
+/* Fabric `local`: the small all-gather and the meeting of survivors. The protocol is in fabric/gather.h.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <string.h>
@@ -6,181 +6,129 @@
 #include "base/fail.h"
 #include "fabric/local/local.h"
 
-/* Who takes part: all ranks, or the survivors. */
-typedef struct circle {
-    const int32_t *rank; /* [size] fabric ranks; NULL: all, in order */
-    int32_t size, me;    /* my place */
-} circle_t;
+/* What one all-gather is made with. */
+typedef struct making {
+    local_watch_t watch;
+    epx_stream_t stream;
+} making_t;
 
-static int32_t circle_rank(const circle_t *circle, int32_t i)
+static making_t *making_of(const epx_gather_t *gather) { return gather->watch; }
+
+static local_channel_t *channel_of(const epx_gather_t *gather, int32_t rank)
 {
-    return circle->rank != NULL ? circle->rank[i] : i;
+    local_fabric_t *fabric = gather->fabric;
+    return &fabric->peer[rank]->channel[gather->channel];
 }
 
-typedef enum step_state { STEP_PENDING, STEP_ARRIVED, STEP_FAILED } step_state_t;
-
-static uint64_t word_step(uint64_t word) { return word >> 1; }
-
-/* I2 and I3 of local.h. */
-static step_state_t step_of(const local_channel_t *channel, int32_t p, uint64_t step)
+static local_channel_t *my_channel(const epx_gather_t *gather)
 {
-    uint64_t word = atomic_load_explicit(&channel->word[p], memory_order_seq_cst);
-    if (word_step(word) == step)
-        return STEP_ARRIVED;
-    if (word_step(word) > step)
-        return (word & 1) != 0 ? STEP_FAILED : STEP_ARRIVED;
-    if (atomic_load_explicit(&channel->failure[p], memory_order_acquire) < step)
-        return STEP_PENDING;
-    /* The failure word is read after the word: look at the word again, the step may have arrived in between.
-     */
-    word = atomic_load_explicit(&channel->word[p], memory_order_acquire);
-    if (word_step(word) < step)
-        return STEP_FAILED;
-    return word_step(word) > step && (word & 1) != 0 ? STEP_FAILED : STEP_ARRIVED;
+    local_fabric_t *fabric = gather->fabric;
+    return &fabric->channel[gather->channel];
 }
 
-/* I1: rank p is past step - 2. */
-static int has_credit(const local_channel_t *channel, int32_t p, uint64_t step)
+static uint64_t word_of(const epx_gather_t *gather, int32_t p)
 {
-    return word_step(atomic_load_explicit(&channel->word[p], memory_order_seq_cst)) + 1 >= step ||
-           atomic_load_explicit(&channel->failure[p], memory_order_acquire) + 1 >= step;
+    return atomic_load_explicit(&my_channel(gather)->word[p], memory_order_seq_cst);
 }
 
-static void start_clock(local_watch_t *watch, int64_t timeout_ms)
+static uint64_t failure_of(const epx_gather_t *gather, int32_t p)
 {
-    if (watch->begin_ns != 0)
-        return;
-    watch->begin_ns = epx_clock_ns();
-    watch->deadline_ns = watch->begin_ns + timeout_ms * 1000000;
-    watch->timeout_ms = timeout_ms;
+    return atomic_load_explicit(&my_channel(gather)->failure[p], memory_order_acquire);
 }
 
-epx_status_t epx_local_await_step(local_watch_t *watch, const local_channel_t *channel, int32_t p,
-                                  uint64_t step, int credit, int64_t timeout_ms, epx_wait_result_t *result)
+static epx_status_t push(const epx_gather_t *gather, uint64_t step, const void *send, size_t bytes)
 {
-    int32_t spin = 0;
-    for (;;) {
-        uint32_t bell = epx_bell_count(&watch->fabric->bell);
-        if (credit && has_credit(channel, p, step))
-            return EPX_OK;
-        step_state_t state = credit ? STEP_PENDING : step_of(channel, p, step);
-        if (state == STEP_ARRIVED)
-            return EPX_OK;
-        result->peer = p;
-        result->expected = credit ? step - 2 : step; /* who looks for `step` has sent its own */
-        result->seen = word_step(atomic_load_explicit(&channel->word[p], memory_order_relaxed));
-        if (state == STEP_FAILED) {
-            result->failure = step;
-            return EPX_ERR_PEER;
-        }
-        start_clock(watch, timeout_ms);
-        int32_t culprit = p;
-        epx_status_t status = epx_local_pause(watch, &channel->word[p], &spin, bell, &culprit);
-        if (status != EPX_OK) {
-            result->peer = culprit;
-            return status;
-        }
-    }
+    memcpy(my_channel(gather)->box + (size_t)(step & 1) * gather->box_bytes, send, bytes);
+    return EPX_OK;
 }
 
-static epx_status_t post_step(local_fabric_t *fabric, int32_t index, const circle_t *circle, uint64_t step,
-                              int failed, epx_stream_t stream)
+static epx_status_t post(const epx_gather_t *gather, uint64_t value, int failed)
 {
-    local_channel_t *mine = &fabric->channel[index];
-    if (mine->event != NULL) {
-        epx_status_t status = fabric->config.device->event_record(mine->event, stream);
+    local_fabric_t *fabric = gather->fabric;
+    int32_t me = fabric->base.rank, index = gather->channel;
+    if (my_channel(gather)->event != NULL) {
+        epx_status_t status =
+            fabric->config.device->event_record(my_channel(gather)->event, making_of(gather)->stream);
         if (status == EPX_OK && !failed)
-            status = epx_local_join(fabric, epx_local_join_of_exchange(fabric, index), step);
+            status = epx_local_join(fabric, epx_local_join_of_exchange(fabric, index), value >> 1);
         if (status != EPX_OK)
             return status;
     }
-    for (int32_t i = 0; i < circle->size; i++) {
-        local_fabric_t *peer = fabric->peer[circle_rank(circle, i)];
-        local_channel_t *channel = &peer->channel[index];
+    for (int32_t i = 0; i < gather->circle.size; i++) {
+        int32_t p = epx_circle_rank(&gather->circle, i);
         if (!failed) {
-            epx_local_tell(fabric, peer, &channel->word[circle->me], step << 1 | mine->failed_before);
+            epx_local_tell(fabric, fabric->peer[p], &channel_of(gather, p)->word[me], value);
             continue;
         }
-        atomic_store_explicit(&channel->failure[circle->me], step, memory_order_release);
-        if (peer != fabric)
-            epx_bell_ring(&peer->bell);
+        atomic_store_explicit(&channel_of(gather, p)->failure[me], value, memory_order_release);
+        if (p != me)
+            epx_bell_ring(&fabric->peer[p]->bell);
     }
-    mine->failed_before = failed ? 1 : 0;
     return EPX_OK;
 }
 
-epx_status_t epx_local_post_step(local_fabric_t *fabric, int32_t channel, uint64_t step, int failed,
-                                 epx_stream_t stream)
+static const void *box(const epx_gather_t *gather, int32_t p, uint64_t step)
 {
-    circle_t all = {.size = fabric->base.ranks, .me = fabric->base.rank};
-    return post_step(fabric, channel, &all, step, failed, stream);
+    return channel_of(gather, p)->box + (size_t)(step & 1) * gather->box_bytes;
 }
 
-/* One step: a piece of at most one box. */
-static epx_status_t exchange_step(local_watch_t *watch, int32_t index, const circle_t *circle,
-                                  const uint8_t *send, uint8_t *receive, size_t stride, size_t bytes,
-                                  int64_t timeout_ms, epx_wait_result_t *result, epx_stream_t stream)
+static uint32_t count(const epx_gather_t *gather)
 {
-    local_fabric_t *fabric = watch->fabric;
-    local_channel_t *channel = &fabric->channel[index];
-    uint64_t step = ++channel->sequence;
-    size_t box = (size_t)(step & 1) * (size_t)fabric->host_box_bytes;
-    epx_status_t status;
-    for (int32_t i = 0; i < circle->size; i++) {
-        status = epx_local_await_step(watch, channel, i, step, 1, timeout_ms, result);
-        if (status != EPX_OK)
-            return status;
-    }
-    memcpy(channel->box + box, send, bytes);
-    status = post_step(fabric, index, circle, step, 0, stream);
-    if (status != EPX_OK)
-        return status;
-    for (int32_t i = 0; i < circle->size; i++) {
-        int32_t p = (circle->me + i) % circle->size;
-        status = epx_local_await_step(watch, channel, p, step, 0, timeout_ms, result);
-        if (status != EPX_OK)
-            return status;
-    }
-    for (int32_t i = 0; i < circle->size; i++)
-        memcpy(receive + (size_t)i * stride, fabric->peer[circle_rank(circle, i)]->channel[index].box + box,
-               bytes);
-    return EPX_OK;
+    local_fabric_t *fabric = gather->fabric;
+    return epx_bell_count(&fabric->bell);
 }
 
-static epx_status_t exchange_all(local_watch_t *watch, int32_t index, const circle_t *circle,
-                                 const void *send, void *receive, size_t bytes, int64_t timeout_ms,
-                                 epx_wait_result_t *result, epx_stream_t stream)
+static epx_status_t pause_gather(epx_gather_t *gather, int32_t p, int32_t *spin, uint32_t bell,
+                                 int32_t *culprit_p, int32_t *last_look_p)
 {
-    size_t piece = (size_t)watch->fabric->host_box_bytes;
-    for (size_t done = 0; done < bytes || done == 0; done += piece) {
-        size_t now = bytes - done < piece ? bytes - done : piece;
-        epx_status_t status =
-            exchange_step(watch, index, circle, (const uint8_t *)send + done, (uint8_t *)receive + done,
-                          bytes, now, timeout_ms, result, stream);
-        if (status != EPX_OK)
-            return status;
+    local_watch_t *watch = &making_of(gather)->watch;
+    (void)last_look_p;
+    if (watch->begin_ns == 0) {
+        watch->begin_ns = epx_clock_ns();
+        watch->deadline_ns = watch->begin_ns + gather->timeout_ms * 1000000;
+        watch->timeout_ms = gather->timeout_ms;
     }
-    return EPX_OK;
+    return epx_local_pause(watch, &my_channel(gather)->word[p], spin, bell, culprit_p);
+}
+
+static const epx_gather_ops_t ops = {.word = word_of,
+                                     .failure = failure_of,
+                                     .push = push,
+                                     .post = post,
+                                     .box = box,
+                                     .count = count,
+                                     .pause = pause_gather};
+
+static epx_gather_t gather_on(local_fabric_t *fabric, making_t *making, int32_t channel, int64_t timeout_ms,
+                              epx_wait_result_t *result)
+{
+    return (epx_gather_t){.ops = &ops,
+                          .fabric = fabric,
+                          .watch = making,
+                          .side = &fabric->channel[channel].side,
+                          .channel = channel,
+                          .circle = {.size = fabric->base.ranks, .me = fabric->base.rank},
+                          .box_bytes = (size_t)fabric->host_box_bytes,
+                          .timeout_ms = timeout_ms,
+                          .result = result};
 }
 
 epx_status_t epx_local_exchange(epx_fabric_t *base, const epx_exchange_t *exchange, epx_wait_result_t *result,
                                 epx_stream_t stream)
 {
     local_fabric_t *fabric = (local_fabric_t *)base;
-    local_watch_t watch = {.fabric = fabric, .patience = exchange->patience};
+    making_t making = {.watch = {.fabric = fabric, .patience = exchange->patience}, .stream = stream};
+    epx_gather_t gather = gather_on(fabric, &making, exchange->channel, exchange->timeout_ms, result);
     epx_status_t status;
-    circle_t all = {.size = base->ranks, .me = base->rank};
     *result = (epx_wait_result_t){.peer = -1};
     if (exchange->send == NULL)
-        return post_step(fabric, exchange->channel, &all, ++fabric->channel[exchange->channel].sequence, 1,
-                         stream);
+        return epx_gather_fail(&gather);
     if (epx_local_is_remote(fabric) && !exchange->on_host)
-        status = epx_local_device_exchange(&watch, exchange, result, stream);
+        status = epx_local_device_exchange(&gather, exchange, stream);
     else
-        status = exchange_all(&watch, exchange->channel, &all, exchange->send, exchange->receive,
-                              exchange->bytes, exchange->timeout_ms, result, stream);
-    if (watch.begin_ns != 0)
-        result->waited_ns = epx_clock_ns() - watch.begin_ns;
+        status = epx_gather(&gather, exchange->send, exchange->receive, exchange->bytes);
+    if (making.watch.begin_ns != 0)
+        result->waited_ns = epx_clock_ns() - making.watch.begin_ns;
     return status;
 }
 
@@ -188,13 +136,14 @@ epx_status_t epx_local_gather(local_fabric_t *fabric, int32_t extra_channel, con
                               size_t bytes, int64_t timeout_ms)
 {
     int survivors = extra_channel == LOCAL_SURVIVORS_CHANNEL;
-    local_watch_t watch = {.fabric = fabric, .ignores_abort = survivors};
-    circle_t circle = {.size = fabric->base.ranks, .me = fabric->base.rank};
+    making_t making = {.watch = {.fabric = fabric, .ignores_abort = survivors}};
     epx_wait_result_t result = {.peer = -1};
+    epx_gather_t gather =
+        gather_on(fabric, &making, fabric->config.exchange_channels + extra_channel, timeout_ms, &result);
     if (survivors)
-        circle = (circle_t){.rank = fabric->alive, .size = fabric->alive_count, .me = fabric->alive_rank};
-    epx_status_t status = exchange_all(&watch, fabric->config.exchange_channels + extra_channel, &circle,
-                                       send, receive, bytes, timeout_ms, &result, NULL);
+        gather.circle =
+            (epx_circle_t){.rank = fabric->alive, .size = fabric->alive_count, .me = fabric->alive_rank};
+    epx_status_t status = epx_gather(&gather, send, receive, bytes);
     if (status == EPX_OK)
         return EPX_OK;
     return epx_fail(status, "%s: rank %d met nobody at set-up: rank %d did not come within %" PRId64 " ms",

@@ -4,14 +4,6 @@
  * Every rank has one block of memory with its words, its exchange boxes and its bell; all ranks' blocks and
  * segments are released by the last one that closes, so that nobody touches freed memory, whatever the order.
  *
- * Exchange protocol (one sequence per channel, e = 1, 2, ...):
- *   A word is (e << 1) | (1 when the sender's step e-1 failed). Boxes alternate by the parity of e.
- *   I1  a rank posts step e only after every rank is past step e-2: its word or failure word has reached e-1.
- *       So box e & 1 is not overwritten while a slow rank still reads step e from it, and a word can be at
- * most one step ahead of its slowest reader. I2  step e of rank p arrived: its word is e, or it is e+1
- * without the failed bit. I3  step e of rank p failed: the word is below e and the failure word has reached
- * e, or the word is e+1 with the bit. A failing rank waits for nobody: it writes no box.
- *
  * A device without host_access: work is in streams, words are published by the host as ever. Before a rank
  * sets a word it records an event, and whoever has seen the word lets its own stream wait for that event.
  *
@@ -49,6 +41,7 @@
 #include <epx/fabric.h>
 
 #include "base/bell.h"
+#include "fabric/gather.h"
 
 extern const epx_fabric_ops_t epx_fabric_local;
 
@@ -59,8 +52,7 @@ epx_status_t epx_fabric_local_create(const epx_fabric_config_t *config, int32_t 
 typedef struct local_fabric local_fabric_t;
 
 typedef struct local_channel {
-    uint64_t sequence;         /* mine; used by my thread alone */
-    uint32_t failed_before;    /* 1: my last step failed */
+    epx_gather_side_t side;    /* mine */
     _Atomic uint64_t *word;    /* [S], written by each peer */
     _Atomic uint64_t *failure; /* [S] */
     uint8_t *box;              /* [2][host_box_bytes], mine, read by peers */
@@ -154,15 +146,6 @@ int64_t epx_local_box_bytes(const epx_fabric_config_t *config);
 
 static inline int epx_local_is_remote(const local_fabric_t *fabric) { return fabric->device_block != NULL; }
 
-/* ---- exchange.c ---- */
-
-/* Waits until p has arrived at `step` (or, credit: is past step - 2). */
-epx_status_t epx_local_await_step(local_watch_t *watch, const local_channel_t *channel, int32_t p,
-                                  uint64_t step, int credit, int64_t timeout_ms, epx_wait_result_t *result);
-/* Tells all ranks of step `step` on a configured channel. */
-epx_status_t epx_local_post_step(local_fabric_t *fabric, int32_t channel, uint64_t step, int failed,
-                                 epx_stream_t stream);
-
 /* ---- remote.c: without host_access ---- */
 
 int64_t epx_local_device_bytes(const epx_fabric_config_t *config, int32_t ranks);
@@ -184,8 +167,8 @@ int64_t epx_local_joins(const epx_fabric_config_t *config, int32_t ranks);
 epx_status_t epx_local_device_link(local_fabric_t *fabric);
 epx_status_t epx_local_device_segment(local_fabric_t *fabric, const local_segment_t *segment,
                                       void *const **table_p);
-epx_status_t epx_local_device_exchange(local_watch_t *watch, const epx_exchange_t *exchange,
-                                       epx_wait_result_t *result, epx_stream_t stream);
+epx_status_t epx_local_device_exchange(epx_gather_t *gather, const epx_exchange_t *exchange,
+                                       epx_stream_t stream);
 
 /* An exchange among all ranks on one of the extra channels, any size, in pieces. */
 epx_status_t epx_local_gather(local_fabric_t *fabric, int32_t extra_channel, const void *send, void *receive,

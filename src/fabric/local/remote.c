@@ -188,11 +188,10 @@ epx_status_t epx_local_follow_all(local_fabric_t *fabric, int32_t channel, uint6
 
 /* One step in the making. */
 typedef struct step {
-    local_watch_t *watch;
+    epx_gather_t *gather;
     local_fabric_t *fabric;
     local_channel_t *channel;
     const epx_exchange_t *exchange;
-    epx_wait_result_t *result;
     epx_stream_t stream;
     uint64_t number;
     int64_t box; /* offset of this step's box */
@@ -235,8 +234,7 @@ static epx_status_t meet(const step_t *step, int credit)
     int32_t ranks = step->fabric->base.ranks, me = step->fabric->base.rank;
     for (int32_t i = 0; i < ranks; i++) {
         int32_t p = (me + i) % ranks;
-        epx_status_t status = epx_local_await_step(step->watch, step->channel, p, step->number, credit,
-                                                   step->exchange->timeout_ms, step->result);
+        epx_status_t status = epx_gather_await(step->gather, p, step->number, credit);
         if (status != EPX_OK)
             return status;
     }
@@ -281,28 +279,27 @@ static epx_status_t take(const step_t *step, size_t done, size_t now)
 static epx_status_t exchange_piece(step_t *step, size_t done, size_t now)
 {
     device_layout_t l = layout_of(&step->fabric->config, step->fabric->base.ranks);
-    int64_t boxes = step->exchange->channel * 2 + (int64_t)(++step->channel->sequence & 1);
-    step->number = step->channel->sequence;
+    int64_t boxes = step->exchange->channel * 2 + (int64_t)(++step->channel->side.sequence & 1);
+    step->number = step->channel->side.sequence;
     step->box = l.box + boxes * step->fabric->base.ranks * epx_local_box_bytes(&step->fabric->config);
     epx_status_t status = meet(step, 1);
     if (status == EPX_OK)
         status = push(step, done, now);
     if (status == EPX_OK)
-        status = epx_local_post_step(step->fabric, step->exchange->channel, step->number, 0, step->stream);
+        status = epx_gather_post(step->gather, step->number, 0);
     if (status == EPX_OK)
         status = meet(step, 0);
     return status == EPX_OK ? take(step, done, now) : status;
 }
 
-epx_status_t epx_local_device_exchange(local_watch_t *watch, const epx_exchange_t *exchange,
-                                       epx_wait_result_t *result, epx_stream_t stream)
+epx_status_t epx_local_device_exchange(epx_gather_t *gather, const epx_exchange_t *exchange,
+                                       epx_stream_t stream)
 {
-    local_fabric_t *fabric = watch->fabric;
-    step_t step = {.watch = watch,
+    local_fabric_t *fabric = gather->fabric;
+    step_t step = {.gather = gather,
                    .fabric = fabric,
                    .channel = &fabric->channel[exchange->channel],
                    .exchange = exchange,
-                   .result = result,
                    .stream = stream};
     size_t piece = (size_t)epx_local_box_bytes(&fabric->config);
     epx_status_t status = EPX_OK;

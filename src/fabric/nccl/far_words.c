@@ -281,10 +281,10 @@ static uint32_t bell_count(const epx_gather_t *gather)
     return epx_bell_count(&((nccl_fabric_t *)gather->fabric)->far->bell);
 }
 
-static epx_status_t pause_gather(epx_gather_t *gather, int32_t *spin, uint32_t count, int32_t *culprit_p,
-                                 int32_t *last_look_p)
+static epx_status_t pause_gather(epx_gather_t *gather, int32_t p, int32_t *spin, uint32_t count,
+                                 int32_t *culprit_p, int32_t *last_look_p)
 {
-    (void)spin, (void)last_look_p;
+    (void)p, (void)spin, (void)last_look_p;
     start_clock(gather->watch, gather->timeout_ms);
     return pause_watch(gather->watch, count, culprit_p);
 }

@@ -29,7 +29,7 @@
  *       hands the fabric to the engine's thread and waits only for its own puts, and not long. Nothing of a
  *       fabric comes from its caller's allocator, which may be gone by then.
  *
- * Exchange: as in fabric `local` (local/local.h: I1 to I3), but blocks are pushed: box (e & 1, p) of rank r
+ * Exchange: that of fabric/gather.h (I1 to I3), but blocks are pushed: box (e & 1, p) of rank r
  * is written by p.
  *
  * Survivors: a rank says that it joins at all peers. The lowest rank among those that joined decides, when
@@ -45,6 +45,7 @@
 #include <ucp/api/ucp.h>
 
 #include "base/bell.h"
+#include "fabric/gather.h"
 #include "fabric/ucx/ucx.h"
 
 typedef _Atomic uint64_t ucx_word_t;
@@ -103,11 +104,6 @@ typedef struct ucx_peer {
     ucx_cell_t *early;
 } ucx_peer_t;
 
-typedef struct ucx_channel {
-    uint64_t sequence;      /* mine; used by my thread alone */
-    uint32_t failed_before; /* 1: my last step failed */
-} ucx_channel_t;
-
 struct ucx_fabric {
     epx_fabric_t base;
     epx_fabric_config_t config;
@@ -117,9 +113,9 @@ struct ucx_fabric {
     ucx_memory_t control;
     ucx_memory_t *segment; /* [segments_max] */
     int32_t segments;
-    ucx_peer_t *peer;       /* [S] */
-    ucx_channel_t *channel; /* [exchange channels] */
-    uint8_t *out;           /* [exchange channels, 2, box_bytes] where there are far peers */
+    ucx_peer_t *peer;           /* [S] */
+    epx_gather_side_t *channel; /* [exchange channels] */
+    uint8_t *out;               /* [exchange channels, 2, box_bytes] where there are far peers */
     ucx_cell_t *cell, *free_cell;
     int64_t in_flight; /* puts; under the engine's lock */
     atomic_int any_dead;

@@ -58,7 +58,7 @@ static block_layout_t block_layout(const epx_fabric_config_t *config, int32_t ra
     int64_t s = ranks, memories = config->segments_max + 1, end = 0;
     take(&end, (int64_t)sizeof(ucx_fabric_t));
     l.peer = take(&end, s * (int64_t)sizeof(ucx_peer_t));
-    l.channel = take(&end, channels_of(config) * (int64_t)sizeof(ucx_channel_t));
+    l.channel = take(&end, channels_of(config) * (int64_t)sizeof(epx_gather_side_t));
     l.segment = take(&end, config->segments_max * (int64_t)sizeof(ucx_memory_t));
     l.table = take(&end, memories * s * (int64_t)sizeof(void *));
     l.address = take(&end, memories * s * (int64_t)sizeof(uint64_t));
@@ -105,7 +105,7 @@ static void lay_out(ucx_fabric_t *fabric, uint8_t *block, const block_layout_t *
     uint64_t *address = (uint64_t *)(void *)(block + l->address);
     ucp_rkey_h *key = (ucp_rkey_h *)(void *)(block + l->key);
     fabric->peer = (ucx_peer_t *)(void *)(block + l->peer);
-    fabric->channel = (ucx_channel_t *)(void *)(block + l->channel);
+    fabric->channel = (epx_gather_side_t *)(void *)(block + l->channel);
     fabric->segment = (ucx_memory_t *)(void *)(block + l->segment);
     fabric->alive = (int32_t *)(void *)(block + l->alive);
     fabric->out = block + l->out;
