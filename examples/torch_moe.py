@@ -203,8 +203,9 @@ def train(o: argparse.Namespace, rank: int) -> None:
     torch.manual_seed(o.seed)
     along, across = make_groups(o, rank)
     group = epx.torch.Group(
-        along, experts=o.experts, top_k=o.top_k, width=o.width, tokens_max=o.batch * o.sequence, name="torch_moe"
-    )
+        along, experts=o.experts, top_k=o.top_k, width=o.width, tokens_max=o.batch * o.sequence,
+        name=f"torch_moe-{rank // o.ep}",
+    )  # fmt: skip
     model = Model(o, group).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=o.rate, betas=(0.9, 0.99))
     text = torch.frombuffer(bytearray(o.text.read_bytes()), dtype=torch.uint8)
