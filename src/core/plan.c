@@ -254,10 +254,17 @@ void epx_plan_died(struct epx_plan *plan)
     snprintf(plan->dead_text, sizeof(plan->dead_text), "%.319s", epx_last_error());
 }
 
+/* Somebody has heard of the end of that route and of those before. */
+static void told(struct epx_plan *plan, uint64_t route)
+{
+    if (route > plan->dead_told)
+        plan->dead_told = route;
+}
+
 epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status)
 {
     plan->base.head.valid = status;
-    plan->dead_told = __atomic_load_n(&plan->base.report->dead, __ATOMIC_ACQUIRE);
+    told(plan, __atomic_load_n(&plan->base.report->dead, __ATOMIC_ACQUIRE));
     leave_lane(plan);
     epx_plan_died(plan);
     return status;
@@ -355,7 +362,7 @@ static epx_status_t mention_last_route(epx_plan_h plan)
     if (epx_plan_untold(plan, &route) != EPX_OK)
         epx_log(EPX_LOG_WARN, "plan", "%s; the plan is routed again before a call of it has said so",
                 epx_last_error());
-    plan->dead_told = route;
+    told(plan, route);
     return EPX_OK;
 }
 
@@ -519,6 +526,7 @@ static void begin_head(epx_plan_h plan)
 static epx_status_t route_failed(epx_plan_h plan, epx_status_t status, const char *text, epx_stream_t stream)
 {
     plan->base.head.valid = (int32_t)status;
+    told(plan, plan->base.head.route); /* the device, which finds out too, is not asked about it */
     plan->base.head.tokens = 0;
     epx_head_write(plan->group->transport, &plan->base, 0, stream);
     epx_fail(status, "%s", text);
