@@ -27,6 +27,8 @@ const epx_record_lane_row_t *epx_lanes_find(const void *record, const epx_record
 int64_t epx_lanes_time(const void *record, uint64_t word);
 /* The oldest wait or call that has not begun, of all lanes of a record; 0: none. For the watchdog. */
 int64_t epx_lanes_oldest(const void *record);
+/* 1: a stream has said nothing for a while and may be held up: what the device does is of interest. */
+int epx_lanes_stand_still(const void *record, int64_t now_ns);
 
 /* Fills room [ranks], all but `step`. */
 void epx_facts_gather(const epx_job_evidence_t *job, epx_rank_facts_t *room);

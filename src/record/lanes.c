@@ -277,3 +277,19 @@ int64_t epx_lanes_oldest(const void *record)
     }
     return oldest;
 }
+
+int epx_lanes_stand_still(const void *record, int64_t now_ns)
+{
+    enum { QUIET_MS = 400 };
+    const epx_record_head_t *head = record;
+    if (!has_lanes(record))
+        return 0;
+    const epx_record_lane_row_t *rows = rows_of(record);
+    for (uint32_t i = 0; i < head->lanes_max; i++) {
+        int64_t said = get64(&rows[i].use) != 0 ? last_said(record, &rows[i]) : 0;
+        int graph = __atomic_load_n(&rows[i].drifted, __ATOMIC_ACQUIRE) != 0;
+        if (said != 0 && now_ns - said > (int64_t)QUIET_MS * 1000000 && (graph || is_pending(&rows[i])))
+            return 1;
+    }
+    return 0;
+}

@@ -1,7 +1,9 @@
 /* The report: what a person reads first, and the same for programs. SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "record/watch.h"
@@ -190,6 +192,42 @@ static void last_calls(const epx_job_view_t *view, const epx_verdict_t *v, page_
          lives[view->facts[v->rank].life], head->phase_name, head->steps, head->heartbeats);
 }
 
+static int is_lower(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+enum { MEDIAN_MOST = 128 };
+
+/* What is known of the devices of the culprit's domain: one number of each, its median. */
+static uint32_t median_of(const epx_job_view_t *view, int32_t domain, size_t offset)
+{
+    uint32_t value[MEDIAN_MOST];
+    size_t count = 0;
+    for (int32_t r = 0; r < view->ranks && count < MEDIAN_MOST; r++) {
+        const epx_record_head_t *head = head_at(view, r);
+        if (head != NULL && head->domain == domain && head->device_use > 0)
+            value[count++] = *(const uint32_t *)(const void *)((const char *)head + offset);
+    }
+    qsort(value, count, sizeof(*value), is_lower);
+    return count > 0 ? value[count / 2] : 0;
+}
+
+/* Spinning is told from never launched by what the device does. 1: it is known. */
+static int device_of(const epx_job_view_t *view, const epx_verdict_t *v, page_t *page)
+{
+    const epx_record_head_t *head = head_at(view, v->rank);
+    if (head == NULL || head->device_use == 0)
+        return 0;
+    line(page, "its device", "%u%% busy, %.0f W, %u MHz; median of its domain %u%%, %.0f W, %u MHz",
+         head->device_use - 1, head->device_milliwatts * 1e-3, head->device_megahertz,
+         median_of(view, head->domain, offsetof(epx_record_head_t, device_use)) - 1,
+         median_of(view, head->domain, offsetof(epx_record_head_t, device_milliwatts)) * 1e-3,
+         median_of(view, head->domain, offsetof(epx_record_head_t, device_megahertz)));
+    return 1;
+}
+
 /* Link events of all ranks in order of time: the first few. */
 static void links(const epx_job_view_t *view, const epx_verdict_t *v, page_t *page)
 {
@@ -266,9 +304,11 @@ void epx_report_text(const epx_job_view_t *view, const epx_verdict_t *v, char *t
     line(&page, "who waits", "%d of %d ranks", v->stuck, v->ranks);
     waits(view, &page);
     last_calls(view, v, &page);
+    int has_device = device_of(view, v, &page);
     links(view, v, &page);
     records(view, &page);
-    line(&page, "unseen", "use, power and clock of devices; what ran outside of epx beyond its markers");
+    line(&page, "unseen", "%swhat ran outside of epx beyond its markers",
+         has_device ? "" : "use, power and clock of devices; ");
     line(&page, "action", "%s", action_of(v));
     line(&page, "files", "%s/verdict.json; epx-doctor %s tells more", view->folder, view->folder);
     line(&page, "replay", "epx-repro --replay %s", view->folder);
@@ -335,6 +375,9 @@ void epx_report_json(const epx_job_view_t *view, const epx_verdict_t *v, char *t
         "  \"wave\": %d,\n  \"sequence\": %" PRIu64 ",\n  \"expected\": %" PRIu64 ",\n  \"seen\": %" PRIu64
         ",\n",
         v->wave, v->sequence, v->expected, v->seen);
+    if (head != NULL && head->device_use > 0)
+        put(&page, "  \"device\": {\"busy_percent\": %u, \"watts\": %.1f, \"megahertz\": %u},\n",
+            head->device_use - 1, head->device_milliwatts * 1e-3, head->device_megahertz);
     put_string(&page, "field", v->field);
     put_string(&page, "marker", v->marker);
     put(&page, "  \"stuck_ms\": %.1f,\n  \"factor\": %.2f,\n", (double)v->stuck_ns * 1e-6, v->factor);

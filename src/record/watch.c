@@ -425,6 +425,10 @@ static void one_round(int64_t now, int64_t tick)
         epx_put64(&r->head->watched, r->head->watched + 1);
         epx_put_time(&r->head->watched_ns, now);
         tell_others(r, now);
+        /* Its own process alone can ask about a rank's device, and may have nothing to suspect. */
+        if (now - epx_get_time(&r->head->device_seen_ns) > (int64_t)LOOK_MS * 2000000 &&
+            epx_lanes_stand_still(r->seen, now))
+            note_use(r);
         uint32_t errors = epx_get32(&seen(r)->errors);
         int has_error = errors != r->errors_seen && (errors & 1) == 0;
         r->errors_seen = errors;

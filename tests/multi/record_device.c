@@ -204,6 +204,8 @@ static void play(rank_t *self)
     close_player(&p);
 }
 
+static char *reported;
+
 /* What a judge beside the ranks has seen. */
 static epx_verdict_t seen;
 
@@ -232,7 +234,7 @@ static void run_with(const char *transport, const char *fault)
     pthread_create(&thread, NULL, judge, NULL);
     capture_begin();
     world_run(RANKS, play, (void *)(size_t)transport);
-    free(capture_end());
+    reported = capture_end();
     pthread_join(thread, NULL);
 }
 
@@ -327,6 +329,10 @@ static void stuck(const char *on, const char *transport, const char *fault, int 
     begin(on, percent);
     run_with(transport, fault);
     expect_verdict(kind, 1, -1, op);
+    char line[80];
+    snprintf(line, sizeof(line), "%d%% busy, 412 W, 1755 MHz; median of its domain %d%%", percent, percent);
+    cr_expect(reported != NULL && strstr(reported, line) != NULL, "no '%s' in: %s", line, reported);
+    free(reported);
     end();
 }
 
