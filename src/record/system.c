@@ -2,6 +2,8 @@
 #include "record/system.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,4 +109,28 @@ void epx_system_look(int32_t pid, int32_t thread, epx_system_thread_info_t *info
     if (found != NULL)
         info_p->naps = strtoull(found + sizeof(naps) - 1, NULL, 10);
     info_p->children = has_running_child(pid);
+}
+
+typedef struct library {
+    const char *name;
+    char path[PATH_MAX];
+} library_t;
+
+static int is_library(struct dl_phdr_info *info, size_t bytes, void *context)
+{
+    library_t *library = context;
+    const char *file = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
+    (void)bytes;
+    if (file == NULL || strncmp(file + 1, library->name, strlen(library->name)) != 0)
+        return 0;
+    if (realpath(info->dlpi_name, library->path) == NULL)
+        snprintf(library->path, sizeof(library->path), "%s", info->dlpi_name);
+    return 1;
+}
+
+void epx_system_library(const char *name, char *path, size_t bytes)
+{
+    library_t library = {.name = name};
+    dl_iterate_phdr(is_library, &library);
+    snprintf(path, bytes, "%.*s", (int)bytes - 1, library.path);
 }

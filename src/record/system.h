@@ -2,6 +2,7 @@
 #ifndef EPX_RECORD_SYSTEM_H
 #define EPX_RECORD_SYSTEM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* The calling thread's number, asked for once per thread. */
@@ -21,5 +22,9 @@ typedef struct epx_system_thread_info {
     int32_t children; /* 1: the process has a child that runs */
 } epx_system_thread_info_t;
 void epx_system_look(int32_t pid, int32_t thread, epx_system_thread_info_t *info_p);
+
+/* The file of a shared library that this process has loaded, links resolved ("/usr/lib/libnccl.so.2.28.3"),
+ * by the beginning of its name ("libnccl.so"); "" where it has not. */
+void epx_system_library(const char *name, char *path, size_t bytes);
 
 #endif

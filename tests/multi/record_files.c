@@ -14,6 +14,7 @@
 #include <epx/record.h>
 
 #include "base/clock.h"
+#include "record/system.h"
 #include "support/world.h"
 
 static char folder[] = "/tmp/epx-record-XXXXXX";
@@ -294,6 +295,16 @@ Test(record_files, under_four_mebibytes_for_any_number_of_ranks)
         cr_expect_lt(info.st_size, 4 << 20, "%ld bytes for %d ranks", (long)info.st_size, ranks[i]);
         epx_record_close(&recorder);
     }
+}
+
+/* Whatever this build links: a whole path, or nothing. */
+Test(record_files, libraries_that_are_loaded_are_in_the_head)
+{
+    char path[256];
+    epx_system_library("libc.so", path, sizeof(path));
+    cr_expect(path[0] == '/' && strstr(path, "libc.so") != NULL, "'%s'", path);
+    epx_system_library("libnobody.so", path, sizeof(path));
+    cr_expect_str_eq(path, "");
 }
 
 /* Bounded loosely here, where other tests run beside it and sanitizers slow it down. */
