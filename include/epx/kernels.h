@@ -247,6 +247,9 @@ typedef struct epx_k_token_part {
  *
  * waves > 1: all waves at once. lo .. hi - 1 are that many blocks of equal size, one wave each, and the chain
  * goes over waves ascending, then k. Where a call is the first and the last acc may be NULL.
+ *
+ * own: row r in own_first .. own_first + own_count - 1 (counted from lo, as those of `rows`) is row
+ * own[r - own_first] of own_rows instead. Entries of rows that are not kept may be anything.
  */
 typedef struct epx_k_combine {
     int64_t tokens;
@@ -262,7 +265,10 @@ typedef struct epx_k_combine {
     float *acc;          /* [tokens, width]; may equal out when out_type is EPX_FP32 */
     void *out;
     int32_t first, last;
-    int32_t waves; /* 0 or 1: one */
+    int32_t waves;        /* 0 or 1: one */
+    const int32_t *own;   /* or NULL */
+    const void *own_rows; /* row_stride apart */
+    int64_t own_first, own_count;
     int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
     epx_k_token_part_t only;
 } epx_k_combine_t;

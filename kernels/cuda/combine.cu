@@ -34,6 +34,14 @@ __device__ inline bool by_lanes(const epx_k_combine_t &args)
     return args.columns <= WARP || waves_of(args) == 1;
 }
 
+__device__ inline const char *row_at(const epx_k_combine_t &args, int64_t row)
+{
+    int64_t own = row - args.own_first;
+    if (args.own != nullptr && own >= 0 && own < args.own_count)
+        return (const char *)args.own_rows + fresh(args.own + own) * args.row_stride;
+    return (const char *)args.rows + row * args.row_stride;
+}
+
 /* Terms k0 .. k0 + 31 of token t, one on each lane, of a range of places. row: this lane's, behind lo. */
 __device__ inline terms terms_of(const epx_k_combine_t &args, int64_t t, int32_t k0, const range &of_places,
                                  int64_t &row)
@@ -45,7 +53,7 @@ __device__ inline terms terms_of(const epx_k_combine_t &args, int64_t t, int32_t
                  (args.kept == nullptr || fresh(args.kept + row) != 0);
     terms of = {__ballot_sync(ALL, there), nullptr, 1.0f};
     if (there) {
-        of.row = (const char *)args.rows + row * args.row_stride;
+        of.row = row_at(args, row);
         of.weight = args.weights != nullptr ? fresh(args.weights + a) : 1.0f;
     }
     return of;
@@ -156,7 +164,8 @@ __global__ void __launch_bounds__(THREADS, 1) combine(const __grid_constant__ ep
 bool is_aligned(const epx_k_combine_t *args)
 {
     int64_t row = (int64_t)args->width * element_bytes(args->row_type);
-    return by_16(args->rows, args->row_stride | row) && by_16(args->acc, 0) && by_16(args->out, 0);
+    return by_16(args->rows, args->row_stride | row) && by_16(args->own_rows, 0) && by_16(args->acc, 0) &&
+           by_16(args->out, 0);
 }
 
 template <typename T, int N> launch_site site;

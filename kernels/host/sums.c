@@ -18,13 +18,21 @@ static inline int64_t row_of(int32_t place, int64_t lo, int64_t hi, const uint8_
     return place - lo;
 }
 
+static inline const char *row_at(const epx_k_combine_t *args, int64_t row)
+{
+    int64_t own = row - args->own_first;
+    if (args->own != NULL && own >= 0 && own < args->own_count)
+        return (const char *)args->own_rows + args->own[own] * args->row_stride;
+    return (const char *)args->rows + row * args->row_stride;
+}
+
 /* Columns h .. h + n - 1 of one token: a block at a time, so that the sum stays in the nearest cache over all
  * its rows. */
 static void combine_block(const epx_k_combine_t *args, const epx_row_ops_t *ops, int64_t t, int64_t h,
                           int64_t n)
 {
     const int32_t *place = args->place + t * args->columns;
-    const char *rows = (const char *)args->rows + h * epx_row_element(args->row_type);
+    int64_t element = epx_row_element(args->row_type);
     float own[EPX_ROW_BLOCK], *acc = args->acc != NULL ? args->acc + t * args->width + h : own;
     int64_t waves = args->waves > 1 ? args->waves : 1, wave = (args->hi - args->lo) / waves;
     int32_t from_zero = args->first;
@@ -34,7 +42,7 @@ static void combine_block(const epx_k_combine_t *args, const epx_row_ops_t *ops,
             int64_t row = row_of(place[k], args->lo, args->hi, args->kept);
             if (row < lo || row >= lo + wave)
                 continue;
-            ops->add(acc, rows + row * args->row_stride,
+            ops->add(acc, row_at(args, row) + h * element,
                      args->weights ? args->weights[t * args->columns + k] : 1.0f, n, args->row_type,
                      from_zero);
             from_zero = 0;

@@ -87,11 +87,11 @@ uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *pl
     return &epx_pooled_state(plan)->epoch[(int32_t)move * depth + wave % depth];
 }
 
-const void **epx_pooled_x(const epx_pooled_wave_t *w)
+const void **epx_pooled_given(const epx_pooled_wave_t *w)
 {
     int32_t depth = w->pooled->transport.env.shape->depth;
-    const void **x = (const void **)(epx_pooled_state(w->plan)->epoch + (int32_t)EPX_MOVES * depth);
-    return x + w->wave % depth;
+    const void **rows = (const void **)(epx_pooled_state(w->plan)->epoch + (int32_t)EPX_MOVES * depth);
+    return rows + w->wave % depth;
 }
 
 epx_pooled_tables_t epx_pooled_tables(epx_pooled_t *pooled)

@@ -8,7 +8,7 @@ epx_status_t epx_pooled_dispatch_start(epx_transport_t *transport, epx_plan_base
 {
     epx_pooled_wave_t w = epx_pooled_view(transport, plan, EPX_MOVE_DISPATCH, wave, stream);
     epx_pooled_begin(&w);
-    *epx_pooled_x(&w) = x;
+    *epx_pooled_given(&w) = x;
     return epx_pooled_send_out(&w, x, batch != NULL ? batch->aux : NULL);
 }
 

@@ -60,20 +60,30 @@ static void account_home(const epx_pooled_wave_t *w)
     w->plan->received_meta_bytes += w->pooled->remote_out * beside + notes;
 }
 
-epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, const float *dots)
+/* My own rows stay where the caller has written them: the finish adds them up at once. */
+static int without_own(const epx_pooled_wave_t *w)
 {
-    const epx_transport_env_t *env = &w->pooled->transport.env;
-    const epx_shape_t *shape = env->shape;
+    const epx_pooled_dims_t *dims = &w->pooled->dims;
+    return dims->own_rows && !dims->by_wave && epx_pooled_sums_now(w);
+}
+
+/* A push of rows in batch order to where they came from; my own are the last run. */
+static epx_k_push_t push_back(const epx_pooled_wave_t *w, int leave_own)
+{
+    const epx_shape_t *shape = w->pooled->transport.env.shape;
+    return (epx_k_push_t){.units = shape->sm_budget,
+                          .dst = w->pooled->destinations,
+                          .index = epx_pooled_side(w, w->pooled->map.to),
+                          .runs = epx_pooled_static(w->pooled, w->pooled->map.back_runs),
+                          .run_count = shape->ranks - (leave_own ? 1 : 0),
+                          .rank = shape->rank,
+                          .columns = shape->columns};
+}
+
+static void add_rows(const epx_pooled_wave_t *w, epx_k_push_t *args, const void *rows)
+{
+    const epx_shape_t *shape = w->pooled->transport.env.shape;
     const epx_pooled_map_t *map = &w->pooled->map;
-    epx_k_push_t kept, note,
-        args = {.units = w->pooled->transport.env.shape->sm_budget,
-                .dst = w->pooled->destinations,
-                .index = epx_pooled_side(w, map->to),
-                .runs = epx_pooled_static(w->pooled, map->back_runs),
-                .run_count = shape->ranks,
-                .rank = shape->rank,
-                .columns = shape->columns,
-                .begun = epx_move_begun(&w->pooled->transport, w->plan)};
     epx_part_t part = {.kind = EPX_PART_COPY,
                        .src = rows,
                        .src_stride = shape->row_bytes,
@@ -81,22 +91,38 @@ epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, 
                        .dst_offset = epx_pooled_home_offset(w, map->home_rows, shape->row_bytes),
                        .dst_stride = shape->row_bytes,
                        .bytes = shape->row_bytes};
-    epx_pooled_add_part(&args, part);
+    epx_pooled_add_part(args, part);
     if (w->pooled->dims.sums) {
         part.kind = EPX_PART_CHECKSUM;
         part.dst_offset = epx_pooled_home_offset(w, map->home_sum, sizeof(uint32_t));
         part.dst_stride = sizeof(uint32_t);
-        epx_pooled_add_part(&args, part);
+        epx_pooled_add_part(args, part);
     }
-    if (dots != NULL)
-        epx_pooled_add_part(
-            &args, (epx_part_t){.kind = EPX_PART_COPY,
-                                .src = dots,
-                                .src_stride = sizeof(float),
-                                .divide = 1,
-                                .dst_offset = epx_pooled_home_offset(w, map->home_dots, sizeof(float)),
-                                .dst_stride = sizeof(float),
-                                .bytes = sizeof(float)});
+}
+
+static void add_dots(const epx_pooled_wave_t *w, epx_k_push_t *args, const float *dots)
+{
+    epx_pooled_add_part(
+        args, (epx_part_t){.kind = EPX_PART_COPY,
+                           .src = dots,
+                           .src_stride = sizeof(float),
+                           .divide = 1,
+                           .dst_offset = epx_pooled_home_offset(w, w->pooled->map.home_dots, sizeof(float)),
+                           .dst_stride = sizeof(float),
+                           .bytes = sizeof(float)});
+}
+
+epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, const float *dots)
+{
+    const epx_transport_env_t *env = &w->pooled->transport.env;
+    epx_k_push_t kept, note, beside = push_back(w, 0), args = push_back(w, without_own(w));
+    *epx_pooled_given(w) = rows;
+    args.begun = epx_move_begun(&w->pooled->transport, w->plan);
+    add_rows(w, &args, rows);
+    if (dots != NULL) {
+        add_dots(w, &beside, dots);
+        args.more = &beside;
+    }
     epx_status_t status = epx_pooled_fill_staged(w);
     if (w->move == EPX_MOVE_COMBINE)
         add_kept(w, &args, &kept);
@@ -148,5 +174,12 @@ epx_status_t epx_pooled_sum(const epx_pooled_wave_t *w, const float *weights, co
                             .first = !alone || w->wave == 0,
                             .last = w->wave == waves - 1,
                             .waves = alone ? 1 : waves};
+    if (without_own(w)) {
+        const int32_t *base = epx_pooled_tables(w->pooled).base;
+        args.own = (const int32_t *)epx_pooled_side(w, map->to) + shape->rank * w->pooled->dims.slab_rows;
+        args.own_rows = *epx_pooled_given(w);
+        args.own_first = (waves - 1) * rows + base[shape->rank];
+        args.own_count = base[shape->rank + 1] - base[shape->rank];
+    }
     return env->kernels->combine(&args, w->stream);
 }

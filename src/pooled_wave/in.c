@@ -64,7 +64,7 @@ epx_status_t epx_pooled_bring_rows(const epx_pooled_wave_t *w, void *rows)
     epx_k_gather_t args = gather_of(w, map->side[w->side].rows, rows, shape->row_bytes);
     if (w->pooled->dims.own_rows && w->move == EPX_MOVE_DISPATCH) {
         args.own = (const int32_t *)epx_pooled_side(w, map->list) + base[shape->rank];
-        args.own_src = *epx_pooled_x(w);
+        args.own_src = *epx_pooled_given(w);
         args.own_first = shape->rank * (int32_t)w->pooled->dims.slab_rows;
         args.own_count = base[shape->rank + 1] - base[shape->rank];
         args.own_divide = shape->columns;

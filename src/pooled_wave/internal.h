@@ -17,7 +17,9 @@
  *   places.
  *
  * A rank's slab to itself holds no rows where the batch is a copy anyway (`own_rows`): the finish takes them
- * from x, which the caller leaves alone until then, and they move once instead of twice.
+ * from x, which the caller leaves alone until then, and they move once instead of twice. On the way home it
+ * is so with the rows of the wave that all sums are made behind: they are read where the caller has written
+ * them.
  *
  * Invariants of a slot, on every rank:
  *
@@ -28,8 +30,9 @@
  * there again only after this rank has posted a later dispatch (combine_backward) start: of a later pass, or
  * by_wave of the next wave of that slot.
  * - I3: So every receive buffer may be filled with the canary right after it was read, before the next post.
- * - I4: `to`, `kept`, `start`, `count` of a slot hold from the finish that computed them to the start of the
- * way back; `list`, and the caller's x, from the start to the finish of the way out.
+ * - I4: `kept`, `start`, `count` of a slot hold from the finish that computed them to the start of the way
+ *   back, `to` to its finish; `list` from the start to the finish of the way out; the caller's x and y
+ * likewise.
  */
 #ifndef EPX_POOLED_WAVE_INTERNAL_H
 #define EPX_POOLED_WAVE_INTERNAL_H
@@ -90,7 +93,7 @@ typedef struct epx_pooled_map {
     int64_t plan_valid, plan_weights, plan_expert, plan_place, plan_kept, plan_counts, plan_bytes;
 } epx_pooled_map_t;
 
-/* A plan's handle part: of the starts [EPX_MOVES][depth] epochs, and behind them [depth] what dispatch sends.
+/* A plan's handle part: of the starts [EPX_MOVES][depth] epochs, and behind them [depth] the caller's rows.
  */
 typedef struct epx_pooled_state {
     uint64_t epoch[1];
@@ -157,8 +160,8 @@ epx_pooled_state_t *epx_pooled_state(const epx_plan_base_t *plan);
 epx_pooled_tables_t epx_pooled_tables(epx_pooled_t *pooled);
 uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *plan, epx_move_t move,
                            int32_t wave);
-/* What the dispatch of the wave sends: the caller's x. */
-const void **epx_pooled_x(const epx_pooled_wave_t *w);
+/* The caller's rows that the start was given, x or y, for the finish. */
+const void **epx_pooled_given(const epx_pooled_wave_t *w);
 
 /* ---- moves.c, out.c, in.c, home.c: what the four moves share ---- */
 

@@ -52,6 +52,13 @@ static void combine(void)
             twin_send(&out);
         twin_send(&count);
         int at_once = waves > 1 && rows % waves == 0 && dice_range(&dice, 0, 1);
+        /* Some rows are others of the same, by a list. */
+        int64_t own_count = dice_range(&dice, 0, 1) ? dice_range(&dice, 1, rows) : 0,
+                own_first = dice_range(&dice, 0, rows - own_count);
+        twin_t own = twin_make(own_count > 0 ? (size_t)own_count * 4 : 4);
+        for (int64_t i = 0; i < own_count; i++)
+            ints(&own)[i] = (int32_t)dice_range(&dice, 0, rows - 1);
+        twin_send(&own);
         for (int device = 0; device <= 1; device++) {
             for (int32_t w = 0; w < (at_once ? 1 : waves); w++) {
                 epx_k_combine_t args = {.tokens = device_tokens ? -1 : tokens,
@@ -73,6 +80,10 @@ static void combine(void)
                                         .last = at_once || w == waves - 1};
                 if (at_once) /* the rows there are, dealt out to the waves */
                     args.waves = waves, args.acc = tokens % 2 == 0 ? args.acc : NULL;
+                if (own_count > 0) {
+                    args.own = side_of(&own, device), args.own_rows = side_of(&row, device);
+                    args.own_first = own_first, args.own_count = own_count;
+                }
                 CHECK((device ? epx_cuda_combine : epx_host_combine)(&args, NULL) == EPX_OK, "%s",
                       epx_last_error());
             }

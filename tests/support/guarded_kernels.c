@@ -197,6 +197,8 @@ static void run_combine(void *payload)
     a->kept = at(a->kept);
     a->acc = at(a->acc);
     a->out = at(a->out);
+    a->own = at(a->own);
+    a->own_rows = at(a->own_rows);
     a->only.token = at(a->only.token);
     a->only.start = at(a->only.start);
     a->only.count = at(a->only.count);

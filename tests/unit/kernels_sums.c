@@ -53,6 +53,19 @@ static void check_at_once(epx_type_t type, epx_type_t out_type, int32_t width, i
     for (int64_t i = 0; i < tokens * width; i++)
         cr_assert(same_number(row_get(again, out_type, (size_t)i), row_get(out, out_type, (size_t)i)));
     cr_assert_eq(again[(size_t)(tokens * width) * type_size(out_type)], GUARD);
+
+    /* Rows 10 to 29 are elsewhere, in the opposite order. */
+    static unsigned char elsewhere[20 * (4 * WIDTH + 16)];
+    int32_t own[20];
+    for (int32_t i = 0; i < 20; i++) {
+        own[i] = 19 - i;
+        memcpy(elsewhere + own[i] * stride, rows + (10 + i) * stride, (size_t)stride);
+        memset(rows + (10 + i) * stride, 0xff, (size_t)stride);
+    }
+    args.own = own, args.own_rows = elsewhere, args.own_first = 10, args.own_count = 20;
+    cr_assert_eq(epx_host_combine(&args, NULL), EPX_OK);
+    for (int64_t i = 0; i < tokens * width; i++)
+        cr_assert(same_number(row_get(again, out_type, (size_t)i), row_get(out, out_type, (size_t)i)));
 }
 
 static void check_combine(epx_type_t type, epx_type_t out_type, int32_t width, uint64_t seed)
