@@ -64,7 +64,7 @@ static void account_home(const epx_pooled_wave_t *w)
 static int without_own(const epx_pooled_wave_t *w)
 {
     const epx_pooled_dims_t *dims = &w->pooled->dims;
-    return dims->own_rows && !dims->by_wave && epx_pooled_sums_now(w);
+    return !dims->checks && !dims->by_wave && epx_pooled_sums_now(w);
 }
 
 /* A push of rows in batch order to where they came from; my own are the last run. */
