@@ -395,6 +395,8 @@ static epx_status_t wait_error(epx_transport_t *transport, epx_status_t status,
         return env->services->fail(status, "%s: rank %d ended the group or is gone (seen by rank %d in %s)",
                                    env->group_name, result->peer, rank, what);
     }
+    if (status == EPX_ERR_UNSUPPORTED) /* the fabric has said why */
+        return status;
     return env->services->fail(status, "%s: %s of rank %d ended: %s", env->group_name, what, rank,
                                status == EPX_ERR_ABORTED
                                    ? "the group was aborted here; epx_group_recover makes it usable"
