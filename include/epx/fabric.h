@@ -218,7 +218,9 @@ typedef struct epx_fabric_ops {
     epx_status_t (*segment_open)(epx_fabric_t *fabric, void *memory, size_t bytes, epx_segment_t *segment_p);
     epx_status_t (*post)(epx_fabric_t *fabric, const epx_post_t *post, epx_stream_t stream);
     /* A post that a kernel makes: what push and ragged_return are given for it. NULL: there is no such thing,
-     * and everything is posted. */
+     * and everything is posted. No fabric of this version has it: it was exact and slower
+     * (docs/performance.md).
+     */
     epx_status_t (*signal)(epx_fabric_t *fabric, const epx_post_t *post, epx_post_parts_t parts,
                            epx_k_signal_t *signal_p);
     epx_status_t (*wait)(epx_fabric_t *fabric, const epx_wait_t *wait, epx_wait_result_t *result_p,
