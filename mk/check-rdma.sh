@@ -4,8 +4,9 @@
 #
 #   mk/check-rdma.sh BUILD_FOLDER
 #
-# Inside, epx-health watches rxe0 while its interface goes down and up. With RDMA_TRANSPORTS=1 ranks in processes of their
-# own also train over UCX's rc and ud transports. Ends with "N passed, N failed".
+# Inside, epx-health watches rxe0 while its interface goes down and up, and ranks in processes of their own run tests of
+# conformance and train over UCX's rc and ud. RDMA_TRANSPORTS=all: all tests of conformance that fit into RDMA_TIMEOUT.
+# Ends with "N passed, N failed".
 set -eu
 build=$(cd "$1" && pwd)
 work=$build/rdma
@@ -46,10 +47,10 @@ for program in "$(command -v rdma)" "$bin"/epx-health "$bin"/epx-train "$bin"/ep
 add $libs/libibverbs/librxe-rdmav34.so $libs/libibverbs
 cp /etc/libibverbs.d/rxe.driver "$root/etc/libibverbs.d/"
 cp data/*.txt "$root/data/"
-# Ranks in processes over rc and ud are tried only when asked for: UCX 1.13 gives up its endpoints in this machine.
 ucx=no
-if [ -n "${RDMA_TRANSPORTS:-}" ] && "$bin/epx-info" -b | grep -Eq '^ucx +yes'; then
-    ucx=yes
+if "$bin/epx-info" -b | grep -Eq '^ucx +yes'; then
+    ucx=${RDMA_TRANSPORTS:-some}
+    add "$build/tests/processes-conformance" /bin
     for module in $libs/ucx/libuc*.so.0; do
         case $module in *cuda* | *rocm* | *xpmem* | *knem*) ;; *) add "$module" $libs/ucx ;; esac
     done
@@ -66,7 +67,7 @@ echo "$ucx" > "$root/ucx"
 
 # ---- the machine ----
 console=$work/console.log
-timeout -k 5 "${RDMA_TIMEOUT:-280}" qemu-system-x86_64 -accel tcg -cpu Nehalem -m 2048 -smp 2 -nographic -no-reboot -nic none \
+timeout -k 5 "${RDMA_TIMEOUT:-400}" qemu-system-x86_64 -accel tcg -cpu Nehalem -m 2048 -smp 2 -nographic -no-reboot -nic none \
     -kernel "$work/kernel/boot/vmlinuz-$version" -initrd "$work/initramfs.gz" \
     -append 'console=ttyS0 quiet panic=1' < /dev/null > "$console" 2>&1 || true
 

@@ -52,7 +52,7 @@ check-processes: ## the conformance suite with a process per rank, all of it ove
 
 check-rdma: ## real RDMA ports and traffic: soft-RoCE in a virtual machine (fetches Debian's kernel once)
 	$(Q)tools/setup.sh rdma
-	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all $(BUILD)/tests/processes-conformance
 	$(Q)mk/check-rdma.sh $(BUILD)
 
 # For use inside other targets: a make started by hand with -j keeps its own number.

@@ -62,6 +62,9 @@ iproute2          program rdma                   rdma
 ibverbs-providers file    /etc/libibverbs.d/rxe.driver  rdma
 libibverbs-dev    header  infiniband/verbs.h     rdma
 g++               program c++                    ci
+slurmctld         file    /usr/sbin/slurmctld    ci
+slurmd            file    /usr/sbin/slurmd       ci
+slurm-client      program srun                   ci
 python3-torch     module  torch                  ci
 python3-pytest    module  pytest                 ci
 END

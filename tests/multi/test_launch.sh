@@ -113,6 +113,19 @@ if [ -n "$has_ucx" ]; then
     expect_codes '0:0 1:0 2:0 3:0'
     same_losses "$folder/slurm.jsonl"
 
+    if /usr/bin/python3 -c 'import torch.distributed' 2> /dev/null; then
+        last=torchrun
+        # -r and -t: PyTorch 1.13 cannot read its own default of 0 with Python 3.11.
+        timeout 120 /usr/bin/python3 -m torch.distributed.run --nproc_per_node 4 --master_port "$(port)" -r 2 -t 2 --no_python \
+            "$train" --preset tiny --steps 3 --metrics "$folder/run.jsonl" > "$out" 2> "$err"
+        code=$?
+        expect_code 0
+        expect_out 'on fabric ucx'
+        same_losses "$folder/run.jsonl"
+    else
+        echo 'PyTorch is not here: torchrun is left out'
+    fi
+
     if command -v mpirun > /dev/null; then
         last=mpirun
         OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun --oversubscribe -n 4 "$train" \
