@@ -5,7 +5,7 @@
 #   mk/check-rdma.sh BUILD_FOLDER
 #
 # Inside, epx-health watches rxe0 while its interface goes down and up, and ranks in processes of their own run tests of
-# conformance and train over UCX's rc and ud. RDMA_TRANSPORTS=all: all tests of conformance that fit into RDMA_TIMEOUT.
+# conformance over UCX's rc and ud. RDMA_TRANSPORTS=all: they train too, and run all tests that fit into RDMA_TIMEOUT.
 # Ends with "N passed, N failed".
 set -eu
 build=$(cd "$1" && pwd)
