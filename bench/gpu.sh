@@ -4,28 +4,30 @@
 # reached. Any number of GPUs: with one, ranks are threads that share it and what lies between GPUs is left out, which
 # the table says.
 #
-#   bench/gpu.sh [--no-build] [--no-check] [--only PARTS] [--logs FOLDER]
+#   bench/gpu.sh [--no-build] [--no-check] [--only PARTS] [--seconds N] [--logs FOLDER]
 #
 # PARTS between commas: check, floors, kernels, alone (ranks that share a GPU), link (a GPU each), torch, jax,
 # frameworks (what a call through them adds).
 # BUILD=folder of the build (build/gpu), PYTHON=interpreter with PyTorch and JAX (python3), NVCC=compiler.
 #
-# Every item is bounded and may fail: the table says so, and the others go on. Results: FOLDER/table.md and table.json, by
+# Every item is bounded and may fail: the table says so, and the others go on. What would begin after --seconds (470) is
+# left out; a run that is ended early writes its table all the same. Results: FOLDER/table.md and table.json, by
 # default in BUILD/bench.
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 2
-build=${BUILD:-build/gpu} python=${PYTHON:-python3} logs="" do_build=1 do_check=1 only=""
+build=${BUILD:-build/gpu} python=${PYTHON:-python3} logs="" do_build=1 do_check=1 only="" most=470
 while [ $# -gt 0 ]; do
     case $1 in
     --no-build) do_build=0 ;;
     --no-check) do_check=0 ;;
+    --seconds) most=${2:?--seconds needs a number} && shift ;;
     --only) only=${2:?--only needs parts} && shift ;;
     --logs) logs=${2:?--logs needs a folder} && shift ;;
     *) echo "gpu.sh: $1 is not known: see the head of bench/gpu.sh" >&2 && exit 2 ;;
     esac
     shift
 done
-logs=${logs:-$build/bench} status=0
+logs=${logs:-$build/bench} status=0 running=
 rm -rf "$logs" && mkdir -p "$logs" || exit 2
 # NVLink multicast is of no use here, and a program that ends badly with it can take the GPUs down.
 export NCCL_NVLS_ENABLE=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -48,12 +50,29 @@ fi
 nvidia-smi --query-gpu=index,name,driver_version,clocks.sm --format=csv,noheader | tee "$logs/machine.log"
 first=${visible%%,*} last=${visible##*,}
 
+table() {
+    trap - TERM INT HUP
+    [ -z "$running" ] || kill "$running"
+    stage table
+    "$python" -c '' 2> /dev/null || python=python3
+    timeout 30 "$python" bench/gpu/table.py "$logs" || status=1
+    printf '\n%s and %s; %d s in all\n' "$logs/table.md" table.json $((SECONDS - begin))
+}
+trap 'echo "ended early"; table; exit 1' TERM INT HUP
+
 # item NAME LIMIT COMMAND...: stdout to NAME.json, stderr to NAME.log. What fails is said here and in the table.
 item() {
     local name=$1 limit=$2 from=$SECONDS code
     shift 2
-    timeout -k 5 "$limit" "$@" > "$logs/$name.json" 2> "$logs/$name.log" < /dev/null
+    if [ $((SECONDS - begin)) -ge "$most" ]; then
+        leave_out "$name" "no time was left of $most s"
+        return 0
+    fi
+    timeout -k 5 "$limit" "$@" > "$logs/$name.json" 2> "$logs/$name.log" < /dev/null &
+    running=$!
+    wait $running
     code=$?
+    running=
     if [ $code -ne 0 ]; then
         [ $code -ne 124 ] && [ $code -ne 137 ] || echo "did not end in $limit s" > "$logs/$name.why"
         echo "$name failed: $(tail -n 1 "$logs/$name.why" 2> /dev/null || tail -n 1 "$logs/$name.log")"
@@ -212,15 +231,14 @@ wait
 
 if [ $do_check = 1 ] && wanted check; then
     stage tests
-    TEST_BUILD="$PWD/$build" PYTHON=$python GPU_SECONDS=${GPU_SECONDS:-120} timeout -k 5 200 mk/check-gpu.sh "$build/tests/gpu" \
+    left=$((most - SECONDS + begin))
+    # Most of it is for what runs side by side, the rest for what needs all GPUs alone.
+    TEST_BUILD="$PWD/$build" PYTHON=$python GPU_SECONDS=${GPU_SECONDS:-$((left > 100 ? left * 6 / 10 : 60))} timeout -k 5 $((left > 30 ? left : 30)) mk/check-gpu.sh "$build/tests/gpu" \
         "$build/tests/alone-conformance" "$build/tests/alone-fuzz" "$build/tests/alone-gpus" 2>&1 | tee "$logs/check.log" || status=1
     cp -r "$build/check-gpu" "$logs/"
 else
     leave_out check 'not asked for'
 fi
 
-stage table
-"$python" -c '' 2> /dev/null || python=python3
-timeout 30 "$python" bench/gpu/table.py "$logs" || status=1
-printf '\n%s and %s; %d s in all\n' "$logs/table.md" table.json $((SECONDS - begin))
+table
 exit $status

@@ -346,7 +346,7 @@ static int timed_parts(epx_perf_player_t *player, int64_t iteration)
     if (s->shown[EPX_PERF_WHOLE_DISPATCH])
         rc = timed_op(player, EPX_PERF_WHOLE_DISPATCH, 0, iteration);
     for (int32_t w = 0; s->shown[EPX_PERF_WHOLE_DISPATCH] && w < waves && rc == EPX_EXIT_OK; w++)
-        rc = epx_perf_call(player, EPX_PERF_COMBINE, w);
+        rc = call_or_replay(player, EPX_PERF_COMBINE, w); /* recorded in the pass before */
     for (int32_t w = 0; s->shown[EPX_PERF_COMBINE_START] && w < waves && rc == EPX_EXIT_OK; w++) {
         rc = epx_perf_call(player, EPX_PERF_DISPATCH, w);
         if (rc == EPX_EXIT_OK)
