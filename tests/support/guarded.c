@@ -137,7 +137,7 @@ typedef struct op {
     _Alignas(16) char payload[];
 } op_t;
 
-int guarded_apart;
+int guarded_apart, guarded_captures;
 
 typedef struct stream {
     pthread_t thread, owner; /* owner: who made it */
@@ -532,7 +532,7 @@ static epx_status_t guarded_properties(epx_device_properties_t *properties_p)
 static int32_t guarded_is_capturing(epx_stream_t stream)
 {
     (void)stream;
-    return 0;
+    return guarded_captures;
 }
 
 static epx_status_t guarded_drain(void)

@@ -27,6 +27,9 @@ extern const epx_device_ops_t guarded_device;
  */
 extern int guarded_apart;
 
+/* 1: streams say that they record a graph. */
+extern int guarded_captures;
+
 /* Bytes of device memory that are taken now. */
 int64_t guarded_live_bytes(void);
 

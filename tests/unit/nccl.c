@@ -119,7 +119,7 @@ static int alone(void *context, const void *send, void *receive, size_t bytes)
     return 0;
 }
 
-static epx_fabric_t *open_alone(const char *name)
+static epx_fabric_t *open_alone_as(const char *name, uint32_t caps)
 {
     static const epx_allocator_t allocator = {.allocate = allocate, .release = release};
     epx_fabric_config_t config = {
@@ -131,12 +131,14 @@ static epx_fabric_t *open_alone(const char *name)
         .exchange_channels = 1,
         .exchange_bytes = 64,
         .segments_max = 2,
-        .caps = epx_fabric_nccl.caps,
+        .caps = caps,
         .allocator = &allocator};
     epx_fabric_t *fabric = NULL;
     cr_assert_eq(epx_fabric_nccl.open(&config, &fabric), EPX_OK, "%s", epx_last_error());
     return fabric;
 }
+
+static epx_fabric_t *open_alone(const char *name) { return open_alone_as(name, epx_fabric_nccl.caps); }
 
 Test(nccl, what_overlaps_is_refused_with_both_names_whichever_group_had_it_first)
 {
@@ -323,4 +325,26 @@ Test(nccl, a_communicator_that_breaks_ends_waits, .timeout = 15)
         cr_expect_eq(pair[r].waited, EPX_ERR_FABRIC, "rank %d: %s", r, epx_status_name(pair[r].waited));
         cr_expect_eq(pair[r].result.peer, 1 - r);
     }
+}
+
+Test(nccl, calls_that_are_captured_are_refused)
+{
+    uint64_t all = 0;
+    epx_wait_result_t result;
+    epx_post_t post = {.channel = 0, .epoch = {.add = 1}, .peer = EPX_ALL_PEERS};
+    epx_wait_t wait = {.channel = 0, .epoch = {.add = 1}, .peer = EPX_ALL_PEERS, .timeout_ms = 1000};
+    epx_exchange_t exchange = {
+        .on_host = 1, .send = &all, .receive = &all, .bytes = sizeof(all), .timeout_ms = 1000};
+    take("nccl.so", 23007);
+    epx_fabric_t *fabric = open_alone_as("alone", epx_fabric_nccl.caps_apart);
+    guarded_captures = 1;
+    cr_expect_eq(fabric->ops->post(fabric, &post, NULL), EPX_ERR_UNSUPPORTED);
+    expect_words(epx_last_error(), (const char *[]){"alone", "CUDA graph"}, 2);
+    cr_expect_eq(fabric->ops->wait(fabric, &wait, &result, NULL), EPX_ERR_UNSUPPORTED);
+    cr_expect_eq(fabric->ops->exchange(fabric, &exchange, &result, NULL), EPX_ERR_UNSUPPORTED);
+    guarded_captures = 0;
+    cr_expect_eq(fabric->ops->post(fabric, &post, NULL), EPX_OK);
+    cr_expect_eq(fabric->ops->wait(fabric, &wait, &result, NULL), EPX_OK);
+    cr_expect_eq(fabric->ops->exchange(fabric, &exchange, &result, NULL), EPX_OK);
+    fabric->ops->close(&fabric);
 }
