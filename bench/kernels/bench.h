@@ -13,7 +13,7 @@ typedef struct kernels_bench {
     epx_stream_t stream;
     epx_event_t from, to;
     int64_t tokens, width, top_k, experts, repeats;
-    int32_t failed;
+    int32_t failed, only_routes;
     double copy_rate; /* of this device in this run, for the largest copy: bytes read + written per second */
     char *floor_to, *floor_from; /* what the device copies and fills itself */
     size_t floor_bytes;

@@ -173,7 +173,7 @@ static int run(kernels_bench_t *bench)
         epx_json_array(bench->json, NULL);
     if (!bench->failed)
         measure_floors(bench);
-    if (!bench->failed)
+    if (!bench->failed && !bench->only_routes)
         bench_rows(bench);
     if (!bench->failed)
         bench_routes(bench);
@@ -199,6 +199,7 @@ int main(int argc, char **argv)
         epx_option_int('k', "top-k", "experts of a token", &bench.top_k, 1, 64),
         epx_option_int('e', "experts", "experts in all, of two ranks", &bench.experts, 2, 4096),
         epx_option_int('n', "repeats", "runs, of which the median counts", &bench.repeats, 1, REPEATS_MAX),
+        epx_option_flag('r', "routes", "routing kernels only", &bench.only_routes),
         epx_option_flag('j', "json", "JSON on stdout", &as_json),
         epx_option_end()};
     const epx_program_t program = {

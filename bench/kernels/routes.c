@@ -20,6 +20,8 @@ typedef struct routed {
     int32_t *ids, *expert, *ordinal;
     float *weights, *weights_copy;
     char *notices; /* [2] with their counts; this rank's is the first */
+    uint64_t *room;
+    int64_t room_words;
     int64_t stride;
     epx_plan_head_t *head;
     epx_k_read_ids_t read;
@@ -81,6 +83,9 @@ static void make_reading(kernels_bench_t *bench, routed_t *r)
     r->stride = (int64_t)sizeof(epx_route_notice_t) + (int64_t)shape->experts * 4;
     r->notices = bench_take(bench, (size_t)r->stride * RANKS, NULL);
     r->head = bench_take(bench, sizeof(epx_plan_head_t), NULL);
+    r->room_words = epx_route_room(r->n, shape->experts + 2);
+    r->room = bench_take(bench, (size_t)r->room_words * 8, NULL);
+    bench->failed |= bench->device->fill(r->room, 0, (size_t)r->room_words * 8, bench->stream) != EPX_OK;
     epx_route_notice_t *notice = (epx_route_notice_t *)(void *)r->notices;
     r->read = (epx_k_read_ids_t){.ids = r->ids,
                                  .id_type = EPX_INT32,
@@ -96,7 +101,9 @@ static void make_reading(kernels_bench_t *bench, routed_t *r)
                                  .ordinal = r->ordinal,
                                  .counts = (int32_t *)(void *)(notice + 1),
                                  .skipped = &r->head->skipped,
-                                 .notice = notice};
+                                 .notice = notice,
+                                 .room = r->room,
+                                 .room_words = r->room_words};
     free(ids);
 }
 
@@ -120,6 +127,8 @@ static void make_ragged(kernels_bench_t *bench, routed_t *r)
                                         .last_token = bench_take(bench, pairs * 4, NULL),
                                         .list_end = bench_take(bench, pairs * 4, NULL),
                                         .base = bench_take(bench, pairs * 8, NULL),
+                                        .room = r->room,
+                                        .room_words = r->room_words,
                                         .verdict = {.head = r->head},
                                         .wave = bench_take(bench, CHUNKS * sizeof(epx_ragged_wave_t), NULL),
                                         .place = bench_take(bench, words, NULL),

@@ -53,7 +53,23 @@ typedef struct epx_k_read_ids {
     int64_t *skipped; /* out [1]: ids of -1 among k < K */
     epx_route_notice_t *notice; /* out. Where it says bad the other outputs are undefined, and nothing outside
                                    them is touched */
+    /* Scratch of room_words words, 0 before the first call of all that are given it, and theirs from then on;
+     * such calls follow each other in one stream. With epx_route_room(tokens_max * columns, E + 2) words many
+     * blocks can share the work; with fewer, or none (NULL), fewer do. The host's kernels need none. */
+    uint64_t *room;
+    int64_t room_words;
+    /* Host, copied; NULL or EPX_LANE_ROUTE (kernels_words.h) of the plan whose head `skipped` may be in: done
+     * first. */
+    const struct epx_k_lane *lane;
 } epx_k_read_ids_t;
+
+/* Words for n items under so many keys: a count of every key for every thousand items, within bounds. */
+#define EPX_ROUTE_ROOM_MAX 32768
+static inline int64_t epx_route_room(int64_t n, int64_t keys)
+{
+    int64_t words = 1 + (n / 1024 + 1) * keys;
+    return words < EPX_ROUTE_ROOM_MAX ? words : EPX_ROUTE_ROOM_MAX;
+}
 
 /*
  * The beginning of every plan's bytes, position-independent. Kernels that decide a route write valid, tokens

@@ -60,6 +60,8 @@ typedef struct epx_k_ragged_layout {
     int32_t *first_row; /* [m, E] return row of the first assignment of (virtual sender, expert) */
     int32_t *last_token, *list_end; /* [C * S] each, rank wire */
     int64_t *base;                  /* [C * S] my base at rank d, rank wire */
+    uint64_t *room;                 /* as that of read_ids, which may be given the same; keys: 2 * C * S */
+    int64_t room_words;
     /*
      * out. Of the head: valid, tokens, routed, kept, dropped_sender. A notice that says bad makes the plan
      * dead on every rank: then wave, start, count, home_start, home_count, wire_start, wire_room are 0, and

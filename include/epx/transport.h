@@ -70,7 +70,8 @@ typedef struct epx_sizes {
     int32_t channels;         /* rows of words */
     int32_t failure_channels; /* rows of failure words, 0: none */
     int32_t waves;            /* waves of a pass, 0: each route decides */
-    int32_t learns; /* 1: a plan's head begins unconfirmed and not learned, and the transport marks it */
+    int32_t learns;    /* 1: a plan's head begins unconfirmed and not learned, and the transport marks it */
+    int32_t ids_first; /* 1: a route that is not known to be bad begins with epx_route_read_ids */
     int64_t batch_rows_max;
     epx_wire_t wire; /* as resolved */
 } epx_sizes_t;
@@ -83,6 +84,7 @@ typedef struct epx_lane {
     uint64_t passes;         /* that have ended well */
     int32_t ended;           /* 1: the pass's last wait ends it on the device */
     int32_t begins;          /* 1: a pass has begun, and no call of it has told the device's words yet */
+    int32_t routes;          /* 1: likewise a route, which the kernel that reads its ids tells them */
     epx_lane_words_t *words; /* device, where epochs are resident (EPX_FABRIC_CAPTURABLE); else NULL */
     uint64_t acknowledged[EPX_LANE_CREDITS]; /* of this pass, less base: for words->credit */
     epx_progress_words_t *progress;          /* the address for kernels; NULL: nothing is recorded there */

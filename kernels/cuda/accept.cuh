@@ -112,7 +112,7 @@ struct count_table {
     {
         int32_t r = splits == 1 ? s : real_of(s, splits);
         const int32_t *of_rank = (const int32_t *)(first + r * stride);
-        return alive ? of_rank[(int64_t)(s - r * splits) * experts + e] : 0;
+        return alive ? fresh(of_rank + (int64_t)(s - r * splits) * experts + e) : 0;
     }
 };
 

@@ -9,23 +9,18 @@ namespace epx
 namespace
 {
 
-enum { HEAD_WORDS = sizeof(epx_plan_head_t) / sizeof(uint64_t), THREADS = 32 };
-static_assert(sizeof(epx_plan_head_t) % sizeof(uint64_t) == 0 && HEAD_WORDS <= THREADS,
-              "a word for each thread");
+enum { THREADS = 32 };
 
 /* Steps of a lane are in stream order. */
 __global__ void __launch_bounds__(THREADS) move_lane(const __grid_constant__ epx_k_lane_t args)
 {
     epx_lane_words_t *words = args.words;
-    int thread = (int)threadIdx.x;
     behind_previous();
-    if (args.step == EPX_LANE_ROUTE && thread < HEAD_WORDS)
-        ((uint64_t *)args.head)[thread] = ((const uint64_t *)&args.value)[thread];
-    __syncwarp();
-    if (thread != 0)
-        return;
+    let_next_begin();
     if (args.step == EPX_LANE_ROUTE) {
-        args.head->number = ++words->routes;
+        begin_route(args, words->routes + 1, nullptr);
+    } else if (threadIdx.x != 0) {
+        return;
     } else if (args.step == EPX_LANE_BEGIN) {
         words->base = lane_base(words, args.head, args.generation);
     } else {

@@ -32,6 +32,21 @@ __device__ inline void end_pass(epx_lane_words_t *words, const epx_plan_head_t *
             words->credit[i] = words->base + acknowledged[i];
 }
 
+enum { HEAD_WORDS = sizeof(epx_plan_head_t) / sizeof(uint64_t) };
+static_assert(sizeof(epx_plan_head_t) % sizeof(uint64_t) == 0 && HEAD_WORDS <= 32,
+              "a word for each lane of a warp");
+
+/* One warp: what EPX_LANE_ROUTE does. routes: with this one; but: a word of the head that is left alone. */
+__device__ inline void begin_route(const epx_k_lane_t &args, uint64_t routes, const void *but)
+{
+    int lane = (int)threadIdx.x % 32;
+    if (lane < HEAD_WORDS && (uint64_t *)args.head + lane != but)
+        ((uint64_t *)args.head)[lane] = ((const uint64_t *)&args.value)[lane];
+    __syncwarp();
+    if (lane == 0)
+        args.head->number = args.words->routes = routes;
+}
+
 } // namespace epx
 
 #endif

@@ -3,8 +3,8 @@
  *
  * Two launches. The first decides: one block where the counts fit into it, else a cluster, with its barrier
  * between what each expert is wanted by; who is accepted, and the totals; cursors and runs. The second gives
- * assignments their places, on the whole GPU; on the rank wire a cluster does that and numbers wire rows and
- * list entries. It begins early, and waits. Few assignments are the first one's too.
+ * assignments their places, on the whole GPU, and on the rank wire it numbers wire rows and list entries. It
+ * begins early, and waits. Few assignments are the first one's too.
  */
 extern "C" {
 #include "base/fail.h"
@@ -108,10 +108,15 @@ __device__ inline void tell(const ragged_task &task, int32_t culprit)
     const epx_k_ragged_layout_t &args = task.args;
     verdict_by_notices(args.verdict, args.notices, args.notice_stride, task.rank, culprit);
     if (args.wave_report != nullptr)
-        for (int32_t c = 0; c < task.order.chunks; c++)
-            args.wave_report[c] = args.wave[c];
+        for (int32_t c = 0; c < task.order.chunks; c++) {
+            const volatile epx_ragged_wave_t &wave = args.wave[c]; /* added to by atomics */
+            args.wave_report[c] = {wave.sent_rows, wave.sent_places, wave.received_places};
+        }
     verdict_done(args.verdict);
 }
+
+/* Rank wire: warps of a block, and how many blocks hand counts on. */
+enum { WIRE_THREADS = 512, WIRE_FEW_WARPS = 4, WIRE_BLOCKS = 128, WIRE_WARPS_ALONE = 32 };
 
 /* T of this rank, or 0 where somebody's route is bad; by all threads of a block. */
 __device__ inline int64_t tokens_of(const ragged_task &task, int64_t *room, int32_t *culprit_p)
@@ -119,6 +124,17 @@ __device__ inline int64_t tokens_of(const ragged_task &task, int64_t *room, int3
     const epx_k_ragged_layout_t &args = task.args;
     *culprit_p = notice_culprit(args.notices, args.notice_stride, task.rank, task.ranks, room);
     return *culprit_p < 0 ? task.tokens() : 0;
+}
+
+/* By the block that has decided. */
+__device__ inline void place_few_on_wire(const ragged_task &task, char *room, int64_t tokens, int32_t culprit)
+{
+    wire_tables tables((int32_t *)room, task.experts, task.order.chunks * task.ranks);
+    relay r(nullptr, 2 * tables.pairs);
+    lay_wire(task, r, tables, tokens, [] { __syncthreads(); });
+    __syncthreads();
+    if (threadIdx.x == 0)
+        tell(task, culprit);
 }
 
 __global__ void __launch_bounds__(ROUTE_THREADS, 1) decide_by_block(const __grid_constant__ ragged_task task)
@@ -130,7 +146,7 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1) decide_by_block(const __grid
     alone_facts facts(task, (int32_t)threadIdx.x);
     behind_previous();
     for (int32_t r = (int32_t)threadIdx.x; r < task.ranks; r += (int32_t)blockDim.x)
-        bad |= notice_of(args.notices, args.notice_stride, r)->bad_at != EPX_NOTICE_GOOD;
+        bad |= bad_at(args.notices, args.notice_stride, r) != EPX_NOTICE_GOOD;
     int32_t culprit = -1;
     if (__syncthreads_or(bad))
         culprit = notice_culprit(args.notices, args.notice_stride, task.rank, task.ranks, shared.walk.room);
@@ -140,8 +156,11 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1) decide_by_block(const __grid
     int32_t assignments = placed_here ? (int32_t)tokens * task.top_k : 0;
     loaded first(task, (int32_t)threadIdx.x, (int32_t)blockDim.x, assignments);
     decide_alone({task, shared, (int32_t *)(all + sizeof(alone_shared))}, task.counts(culprit < 0), facts);
-    if (args.rank_wire)
+    if (args.rank_wire) {
+        if (task.wire_at > 0)
+            place_few_on_wire(task, all + task.wire_at, tokens, culprit);
         return;
+    }
     if (threadIdx.x == 0)
         tell(task, culprit);
     place_from(task, first, (int32_t)threadIdx.x, (int32_t)blockDim.x, assignments, tokens);
@@ -180,19 +199,26 @@ __global__ void __launch_bounds__(PLACE_THREADS)
     if (few_are_placed && tokens * task.top_k <= PLACED_ALONE)
         tokens = 0;
     place_all(task, tokens, (int32_t)(blockIdx.x * PLACE_THREADS + threadIdx.x),
-              (int32_t)(gridDim.x * PLACE_THREADS), [] { behind_previous(); });
+              (int32_t)(gridDim.x * PLACE_THREADS), [] {
+                  behind_previous();
+                  let_next_begin();
+              });
 }
 
-__global__ void __launch_bounds__(ROUTE_THREADS, 1) place_on_wire(const __grid_constant__ ragged_task task)
+__global__ void __launch_bounds__(WIRE_THREADS, 1) place_on_wire(const __grid_constant__ ragged_task task)
 {
     extern __shared__ int32_t dynamic[];
     __shared__ int64_t room[WARP];
-    team our;
     int32_t culprit;
     wire_tables tables(dynamic, task.experts, task.order.chunks * task.ranks);
+    relay r(task.args.room, 2 * tables.pairs);
     int64_t tokens = tokens_of(task, room, &culprit);
-    lay_wire(task, our, tables, tokens, [] { behind_previous(); });
-    if (our.thread() == 0)
+    lay_wire(task, r, tables, tokens, [] {
+        behind_previous();
+        let_next_begin();
+    });
+    __syncthreads();
+    if (r.is_last() && threadIdx.x == 0)
         tell(task, culprit);
 }
 
@@ -254,13 +280,29 @@ size_t alone_bytes(const epx_shape_t *shape)
     return sizeof(alone_shared) + (size_t)shape->virtual_ranks * (size_t)shape->experts * sizeof(int32_t);
 }
 
-epx_status_t start_deciding(const ragged_task &task, const epx_shape_t *shape, bool alone,
-                            epx_stream_t stream)
+/* Steps of a warp that takes whole tokens. */
+int64_t wire_steps(const epx_shape_t *shape)
+{
+    int64_t step = shape->top_k <= WARP ? WARP / shape->top_k * shape->top_k : WARP;
+    return ((int64_t)shape->tokens_max * shape->top_k - 1) / step + 1;
+}
+
+epx_status_t start_deciding(ragged_task &task, const epx_shape_t *shape, bool alone, epx_stream_t stream)
 {
     int threads = shape->experts <= 256 ? 256 : (shape->experts + WARP - 1) / WARP * WARP;
+    size_t bytes = alone_bytes(shape);
+    int64_t warps = wire_steps(shape);
+    if (alone && task.args.rank_wire && warps <= WIRE_WARPS_ALONE) {
+        threads = max(threads, (int)warps * WARP);
+        size_t at = (bytes + 15) / 16 * 16,
+               more = (size_t)wire_words(shape->experts, (int64_t)task.order.chunks * shape->ranks,
+                                         threads / WARP) *
+                      sizeof(int32_t);
+        if (at + more <= alone_limit())
+            task.wire_at = (int32_t)at, bytes = at + more;
+    }
     if (alone)
-        return launch("ragged_layout", {1, threads, alone_bytes(shape), 1, true}, stream, decide_by_block,
-                      task);
+        return launch("ragged_layout", {1, threads, bytes, 1, true}, stream, decide_by_block, task);
     int64_t walks = ((int64_t)shape->ranks + task.order.chunks) * 4 * ROUTE_THREADS,
             items = (int64_t)shape->virtual_ranks * shape->experts;
     int blocks = cluster_for(cluster_limit(cluster_site, decide_by_cluster), walks > items ? walks : items);
@@ -270,7 +312,9 @@ epx_status_t start_deciding(const ragged_task &task, const epx_shape_t *shape, b
 
 epx_status_t start_placing(const ragged_task &task, const epx_shape_t *shape, bool alone, epx_stream_t stream)
 {
-    int64_t assignments = (int64_t)shape->tokens_max * shape->top_k;
+    int64_t assignments = (int64_t)shape->tokens_max * shape->top_k, steps = wire_steps(shape);
+    if (task.wire_at > 0)
+        return EPX_OK;
     if (!task.args.rank_wire) {
         if (alone && assignments <= PLACED_ALONE)
             return EPX_OK;
@@ -279,19 +323,23 @@ epx_status_t start_placing(const ragged_task &task, const epx_shape_t *shape, bo
         return launch("ragged_layout", {blocks, PLACE_THREADS, 0, 1, true}, stream, place_assignments, task,
                       alone);
     }
-    int blocks = cluster_for(cluster_limit(wire_site, place_on_wire), assignments),
-        steps = (int)((assignments / blocks + WARP - 1) / WARP);
-    int warps = steps <= 4 ? 4 : steps >= ROUTE_THREADS / WARP ? ROUTE_THREADS / WARP : steps;
     int64_t pairs = (int64_t)task.order.chunks * shape->ranks;
     size_t limit = shared_limit(current_device()) / sizeof(int32_t);
+    int most = persistent_blocks(wire_site, place_on_wire, WIRE_THREADS, limit * sizeof(int32_t), 0);
+    int64_t room = task.args.room != nullptr ? task.args.room_words : 0;
+    /* Instructions of one warp are what takes longest: a step for each, as far as there are blocks. */
+    int64_t wanted = (steps + WIRE_FEW_WARPS - 1) / WIRE_FEW_WARPS;
+    int blocks = at_most(min(most, (int)WIRE_BLOCKS), relay_blocks(room, 2 * pairs, wanted)),
+        warps = WIRE_FEW_WARPS;
+    while (warps < WIRE_THREADS / WARP && (int64_t)blocks * warps < steps)
+        warps *= 2;
     while (warps > 1 && (size_t)wire_words(shape->experts, pairs, warps) > limit)
         warps /= 2;
     if ((size_t)wire_words(shape->experts, pairs, warps) > limit)
         return epx_fail(EPX_ERR_UNSUPPORTED, "cuda: the rank wire has no room for the tables of %d experts",
                         shape->experts);
     size_t bytes = (size_t)wire_words(shape->experts, pairs, warps) * sizeof(int32_t);
-    int threads = warps * WARP;
-    return launch("ragged_layout", {blocks, threads, bytes, blocks, true}, stream, place_on_wire, task);
+    return launch("ragged_layout", {blocks, warps * WARP, bytes, 1, true}, stream, place_on_wire, task);
 }
 
 } // namespace

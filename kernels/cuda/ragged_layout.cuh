@@ -24,12 +24,17 @@ struct ragged_task {
     int32_t rank, ranks, splits, top_k, experts;
     int32_t most; /* T_max * K */
     int32_t align;
+    int32_t wire_at; /* rank wire, whose few assignments the block that decides places too: where its tables
+                        stand in shared memory; else 0 */
     /* [E] each, behind the scratch that the host's kernel uses */
     int64_t *wanted;            /* by place in the virtual owners' list; later sums of this rank's walk */
     int32_t *total, *before_me; /* accepted of an expert by all, and by the senders before this rank */
 
     /* Of this rank, in a route that is good. */
-    __device__ int64_t tokens() const { return notice_of(args.notices, args.notice_stride, rank)->tokens; }
+    __device__ int64_t tokens() const
+    {
+        return fresh((const long long *)&notice_of(args.notices, args.notice_stride, rank)->tokens);
+    }
     __device__ count_table counts(bool alive) const
     {
         return {(const char *)args.notices + sizeof(epx_route_notice_t), args.notice_stride, splits, experts,

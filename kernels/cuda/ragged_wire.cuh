@@ -2,15 +2,17 @@
  * ragged's rank wire: a token's assignments to one rank and wave travel as one row, with a list of the places
  * that it stands for. SPDX-License-Identifier: Apache-2.0
  *
- * One cluster, a thread for each assignment; a warp takes whole tokens, so that those of one token and pair
- * (wave, rank) find each other by votes. List entries of a pair are numbered in the order of assignments,
- * wire rows in the order of the tokens' first ones: stable ordinals (stable.cuh) of two kinds, with a key for
- * each pair. A K above 32 leaves no whole token to a warp: there each assignment looks at its token alone.
+ * Blocks of the whole grid, a thread for each assignment; a warp takes whole tokens, so that those of one
+ * token and pair (wave, rank) find each other by votes. List entries of a pair are numbered in the order of
+ * assignments, wire rows in the order of the tokens' first ones: stable ordinals (stable.cuh) of two kinds,
+ * with a key for each pair. A K above 32 leaves no whole token to a warp: there each assignment looks at its
+ * token alone.
  */
 #ifndef EPX_KERNELS_CUDA_RAGGED_WIRE_CUH
 #define EPX_KERNELS_CUDA_RAGGED_WIRE_CUH
 
 #include "kernels/cuda/ragged_layout.cuh"
+#include "kernels/cuda/relay.cuh"
 
 namespace epx
 {
@@ -81,11 +83,11 @@ struct wire_step {
 struct wire_share {
     int32_t first, end;
 
-    __device__ wire_share(const team &our, const wire_step &step, int32_t assignments)
+    __device__ wire_share(const relay &r, const wire_step &step, int32_t assignments)
     {
-        int32_t steps = (assignments + step.size() - 1) / step.size(),
-                each = (steps + our.warps() - 1) / our.warps();
-        first = min(our.warp() * each, steps);
+        int32_t of_block = (int32_t)(blockDim.x / WARP), warps = r.blocks * of_block,
+                steps = (assignments + step.size() - 1) / step.size(), each = (steps + warps - 1) / warps;
+        first = min((r.block * of_block + (int32_t)threadIdx.x / WARP) * each, steps);
         end = min(first + each, steps);
     }
 };
@@ -260,6 +262,26 @@ __device__ inline void put_result(const ragged_task &task, const wire_tables &ta
     args.home[(int64_t)c.t * step.top_k + (r.of_token & 0xffff)] = tables.wave_at[q] + row;
 }
 
+/* All threads: the block's counts to the blocks behind it, and those before it to o.before; in the last block
+ * o.all. */
+__device__ inline void hand_on(const relay &r, ordinals &o)
+{
+    __syncthreads();
+    add_up_block(o);
+    for (int32_t k = (int32_t)threadIdx.x; k < o.keys; k += (int32_t)blockDim.x)
+        r.put(k, o.total[k]); /* added up by this thread */
+    __syncthreads();
+    look_back(r, o.keys, o.before);
+    __syncthreads();
+    if (!r.is_last())
+        return;
+    for (int32_t k = (int32_t)threadIdx.x; k < o.keys; k += (int32_t)blockDim.x)
+        o.all[k] = o.before[k] + o.total[k];
+    if (threadIdx.x == 0)
+        r.move_on();
+    __syncthreads();
+}
+
 /* What the numbers of wire rows decide, by all threads of one block. */
 __device__ inline void set_wire_runs(const ragged_task &task, const wire_tables &tables, const ordinals &o)
 {
@@ -298,16 +320,16 @@ __device__ inline void fill_tables(const ragged_task &task, const wire_tables &t
 }
 
 /*
- * All of a cluster. ready(): behind it, all is decided. A share of at most HELD steps is looked at once: what
+ * All of a grid. ready(): behind it, all is decided. A share of at most HELD steps is looked at once: what
  * it is, is kept until all is counted. Both passes are one loop, since instructions are what takes longest.
  */
 template <typename F>
-__device__ inline void lay_wire(const ragged_task &task, const team &our, const wire_tables &tables,
+__device__ inline void lay_wire(const ragged_task &task, const relay &r, const wire_tables &tables,
                                 int64_t tokens, const F &ready)
 {
     int32_t assignments = (int32_t)tokens * task.top_k;
     wire_step step(task.top_k);
-    wire_share mine(our, step, assignments);
+    wire_share mine(r, step, assignments);
     bool held = mine.end - mine.first <= HELD;
     wire_choice choice[HELD];
     wire_result result[HELD];
@@ -323,9 +345,8 @@ __device__ inline void lay_wire(const ragged_task &task, const team &our, const 
 #pragma unroll 1
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1) {
-            add_up_items(o, our);
-            our.arrive(); /* nobody asks for another block's memory from here on */
-            if (our.block == 0)
+            hand_on(r, o);
+            if (r.is_last())
                 set_wire_runs(task, tables, o);
         }
 #pragma unroll 1
@@ -345,7 +366,6 @@ __device__ inline void lay_wire(const ragged_task &task, const team &our, const 
                 put_result(task, tables, o, step, c, result[j], held);
         }
     }
-    our.wait();
 }
 
 } // namespace epx

@@ -2,11 +2,14 @@
  * read_ids: a router's ids, checked, counted and numbered, and its weights taken along.
  * SPDX-License-Identifier: Apache-2.0
  *
- * One cluster for each virtual sender. With one sender that is the only launch. With several, what they have
- * in common is cleared before and looked at behind. With an id out of range nobody has an assignment: all
- * experts become -1 and all counts 0, so that nothing that works on them can leave its buffers. With a T out
- * of range there are no tokens.
+ * One sender and not too many experts: blocks of the whole grid, which hand their counts on. Otherwise one
+ * cluster for each virtual sender; with several, what they have in common is cleared before and looked at
+ * behind. With an id out of range nobody has an assignment: that id becomes -1 (in clusters all do) and all
+ * counts 0, so that nothing that works on them can leave its buffers. With a T out of range there are no
+ * tokens.
  */
+#include "kernels/cuda/lane.cuh"
+#include "kernels/cuda/relay.cuh"
 #include "kernels/cuda/stable.cuh"
 #include "kernels/cuda/table.h"
 
@@ -49,7 +52,8 @@ __device__ inline int64_t tokens_of(const epx_k_read_ids_t &args)
 }
 
 /* One thread. bad: index of the first bad id, or less than 0. */
-template <typename I> __device__ inline void write_notice(const epx_k_read_ids_t &args, int64_t bad)
+template <typename I>
+__device__ inline epx_route_notice_t notice_of(const epx_k_read_ids_t &args, int64_t bad)
 {
     int64_t tokens = tokens_told(args);
     bool sane = are_sane(args, tokens);
@@ -58,7 +62,7 @@ template <typename I> __device__ inline void write_notice(const epx_k_read_ids_t
         notice.bad_at = EPX_NOTICE_TOKENS, notice.bad_id = tokens;
     else if (bad >= 0)
         notice.bad_at = bad, notice.bad_id = id_at<I>(args, (int32_t)bad);
-    *args.notice = notice;
+    return notice;
 }
 
 static __device__ __noinline__ int32_t column_of(int32_t a, int32_t columns) { return a % columns; }
@@ -95,7 +99,7 @@ __device__ inline void report(const epx_k_read_ids_t &args, const team &our, ids
     if (lane_id() == 0)
         shared.bad_all = bad;
     if (lane_id() == 0 && our.block == 0 && args.splits == 1) {
-        write_notice<I>(args, bad == NONE_BAD ? -1 : (int64_t)bad);
+        *args.notice = notice_of<I>(args, bad == NONE_BAD ? -1 : (int64_t)bad);
         *args.skipped = skipped;
     } else if (lane_id() == 0 && our.block == 0) {
         if (bad != NONE_BAD)
@@ -172,15 +176,176 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
     our.wait();
 }
 
+/* ---- by the whole grid ------------------------------------------------------------------------------------------ */
+
+enum {
+    GRID_THREADS = 512,
+    GRID_ITEMS = GRID_THREADS * 2, /* of a block, where there are blocks enough */
+    GRID_BLOCKS = 64,
+    GRID_KEYS = 1024,
+    GRID_SUMS = GRID_THREADS / WARP + 3 /* of ordinals, for each key */
+};
+
+/* Weights of a warp's share. They are on their way while ids are looked at, where the share is small. */
+struct weights_copy {
+    const epx_k_read_ids_t &args;
+    int32_t first, end;
+    float held[HELD];
+
+    __device__ weights_copy(const epx_k_read_ids_t &of, const share &items)
+        : args(of), first(items.first + lane_id()), end(of.weights != nullptr ? items.end : items.first)
+    {
+        take(first);
+    }
+    __device__ void take(int32_t a)
+    {
+#pragma unroll
+        for (int j = 0; j < HELD; j++)
+            held[j] = a + j * WARP < end ? fresh(args.weights + a + j * WARP) : 0;
+    }
+    __device__ void write()
+    {
+#pragma unroll 1
+        for (int32_t a = first; a < end; a += HELD * WARP) {
+            if (a > first)
+                take(a);
+#pragma unroll
+            for (int j = 0; j < HELD; j++)
+                if (a + j * WARP < end)
+                    args.weights_copy[a + j * WARP] = held[j];
+        }
+    }
+};
+
+/* What all blocks found, by one warp of the last one. */
+template <typename I>
+__device__ inline void report_all(const epx_k_read_ids_t &args, const relay &r, ids_shared &shared)
+{
+    uint32_t bad = lane_id() == 0 ? shared.bad : NONE_BAD, skipped = lane_id() == 0 ? shared.skipped : 0;
+    for (int32_t b = lane_id(); b < r.block; b += WARP) {
+        bad = min(bad, r.get(b, args.experts));
+        skipped += r.get(b, args.experts + 1);
+    }
+    bad = __reduce_min_sync(ALL, bad);
+    skipped = __reduce_add_sync(ALL, skipped);
+    if (lane_id() != 0)
+        return;
+    shared.bad_all = bad;
+    *args.notice = notice_of<I>(args, bad == NONE_BAD ? -1 : (int64_t)bad);
+    *args.skipped = skipped;
+}
+
+/* All threads: the block's counts to the blocks behind it, and those before it to o.before. The last block
+ * says what all come to. */
+template <typename I>
+__device__ inline void hand_on(const epx_k_read_ids_t &args, const relay &r, ordinals &o, ids_shared &shared)
+{
+    __syncthreads();
+    add_up_block(o);
+    for (int32_t k = (int32_t)threadIdx.x; k < o.keys; k += (int32_t)blockDim.x)
+        r.put(k, o.total[k]); /* added up by this thread */
+    if (threadIdx.x == 0)
+        r.put(args.experts, shared.bad), r.put(args.experts + 1, shared.skipped);
+    __syncthreads();
+    if (r.is_last() && threadIdx.x / WARP == blockDim.x / WARP - 1)
+        report_all<I>(args, r, shared);
+    look_back(r, o.keys, o.before);
+    __syncthreads();
+    if (!r.is_last())
+        return;
+    for (int32_t k = (int32_t)threadIdx.x; k < o.keys; k += (int32_t)blockDim.x)
+        args.counts[k] = shared.bad_all == NONE_BAD ? (int32_t)(o.before[k] + o.total[k]) : 0;
+    if (threadIdx.x == 0)
+        r.move_on();
+}
+
+template <typename I>
+__global__ void __launch_bounds__(GRID_THREADS, 1)
+    read_ids_by_grid(const __grid_constant__ epx_k_read_ids_t args, const __grid_constant__ epx_k_lane_t lane)
+{
+    extern __shared__ uint32_t counters[];
+    __shared__ ids_shared shared;
+    ordinals o(counters, args.experts);
+    if (threadIdx.x == 0)
+        shared.bad = NONE_BAD, shared.skipped = 0;
+    __syncthreads();
+    behind_previous();
+    let_next_begin();
+
+    relay r(args.room, args.experts + 2);
+    /* The plan's head: `skipped` in it is the last block's. Its count is on its way while ids are looked at.
+     */
+    bool begins = lane.words != nullptr && r.block == 0 && threadIdx.x / WARP == 0;
+    uint64_t routes = begins ? lane.words->routes : 0;
+    int32_t warps = (int32_t)(blockDim.x / WARP);
+    share items(r.block * warps + (int32_t)threadIdx.x / WARP, r.blocks * warps, 0,
+                (int32_t)(tokens_of(args) * args.columns));
+    weights_copy weights(args, items);
+    uint32_t bad = NONE_BAD, skipped = 0;
+    held_items held;
+    count_items(
+        o, items,
+        [&](int32_t a) {
+            I id = id_at<I>(args, a);
+            bool choice = is_choice(args, a), wrong = is_bad(id, args.experts);
+            bad = wrong ? min(bad, (uint32_t)a) : bad;
+            skipped += choice && id == -1;
+            return choice && !wrong ? (int32_t)id : -1;
+        },
+        held);
+    add_findings(bad, skipped, shared);
+    weights.write();
+    if (begins)
+        begin_route(lane, routes + 1, args.skipped);
+    hand_on<I>(args, r, o, shared);
+    auto valid = [&](int32_t a) {
+        I id = id_at<I>(args, a);
+        return is_bad(id, args.experts) ? -1 : (int32_t)id;
+    };
+    place_items(
+        o, items, [&](int32_t a) { return is_choice(args, a) ? valid(a) : -1; },
+        [&](int32_t a, int32_t k, int32_t ordinal) {
+            args.expert[a] = ordinal >= 0 ? k : valid(a);
+            if (args.ordinal != nullptr)
+                args.ordinal[a] = ordinal;
+        },
+        held);
+}
+
+template <typename I> launch_site grid_site;
+
+/* Blocks for that, or 0: the other way. */
+template <typename I> int grid_blocks(const epx_k_read_ids_t *args)
+{
+    int64_t tokens = args->tokens_device != nullptr ? args->tokens_max : args->tokens;
+    int64_t wanted = (tokens * args->columns + GRID_ITEMS - 1) / GRID_ITEMS;
+    if (args->splits > 1 || args->experts > GRID_KEYS)
+        return 0;
+    int most = persistent_blocks(grid_site<I>, read_ids_by_grid<I>, GRID_THREADS,
+                                 GRID_SUMS * GRID_KEYS * sizeof(uint32_t), 0);
+    int blocks = relay_blocks(args->room != nullptr ? args->room_words : 0, args->experts + 2, wanted);
+    return blocks == 1 && wanted > HELD ? 0 : at_most(min(most, (int)GRID_BLOCKS), blocks);
+}
+
+template <typename I> epx_status_t start_grid(const epx_k_read_ids_t *args, int blocks, epx_stream_t stream)
+{
+    size_t bytes = (size_t)GRID_SUMS * (size_t)args->experts * sizeof(uint32_t);
+    epx_k_lane_t lane = args->lane != nullptr ? *args->lane : epx_k_lane_t{};
+    return launch("read_ids", {blocks, GRID_THREADS, bytes, 1, true}, stream, read_ids_by_grid<I>, *args,
+                  lane);
+}
+
+/* ---- by clusters ------------------------------------------------------------------------------------------------ */
+
 /* Several senders: one thread writes the notice. When one of them has a bad id, nobody has an assignment. */
 template <typename I>
-__global__ void __launch_bounds__(ROUTE_THREADS, 1) look_back(const __grid_constant__ epx_k_read_ids_t args)
+__global__ void __launch_bounds__(ROUTE_THREADS, 1) look_again(const __grid_constant__ epx_k_read_ids_t args)
 {
     /* Whatever thread 0 of the grid makes of it, what the senders found stays negative or not. */
     int64_t bad = *(volatile int64_t *)&args.notice->bad_at, n = tokens_of(args) * args.columns,
             counts = (int64_t)args.splits * args.experts;
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        write_notice<I>(args, bad);
+        *args.notice = notice_of<I>(args, bad);
     if (bad < 0)
         return;
     int64_t i = (int64_t)blockIdx.x * ROUTE_THREADS + threadIdx.x, step = (int64_t)gridDim.x * ROUTE_THREADS;
@@ -196,7 +361,7 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1) look_back(const __grid_const
 template <typename I> launch_site site;
 template <typename I> launch_site look_site;
 
-template <typename I> epx_status_t start(const epx_k_read_ids_t *args, epx_stream_t stream)
+template <typename I> epx_status_t start_clusters(const epx_k_read_ids_t *args, epx_stream_t stream)
 {
     int limit = cluster_limit(site<I>, read_ids<I>);
     int64_t items = args->tokens_device != nullptr ? INT32_MAX : args->tokens * args->columns / args->splits;
@@ -215,9 +380,18 @@ template <typename I> epx_status_t start(const epx_k_read_ids_t *args, epx_strea
     if (status == EPX_OK && args->splits > 1)
         status =
             launch("read_ids",
-                   {persistent_blocks(look_site<I>, look_back<I>, ROUTE_THREADS, 0, 0), ROUTE_THREADS, 0, 1},
-                   stream, look_back<I>, *args);
+                   {persistent_blocks(look_site<I>, look_again<I>, ROUTE_THREADS, 0, 0), ROUTE_THREADS, 0, 1},
+                   stream, look_again<I>, *args);
     return status;
+}
+
+template <typename I> epx_status_t start(const epx_k_read_ids_t *args, epx_stream_t stream)
+{
+    int blocks = grid_blocks<I>(args);
+    if (blocks > 0)
+        return start_grid<I>(args, blocks, stream);
+    epx_status_t status = args->lane != nullptr ? epx_cuda_lane(args->lane, stream) : EPX_OK;
+    return status == EPX_OK ? start_clusters<I>(args, stream) : status;
 }
 
 } // namespace

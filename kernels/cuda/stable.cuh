@@ -37,11 +37,11 @@ struct ordinals {
 struct share {
     int32_t first, end;
 
-    __device__ share(const team &our, int32_t from, int32_t to)
+    __device__ share(const team &our, int32_t from, int32_t to) : share(our.warp(), our.warps(), from, to) {}
+    __device__ share(int32_t warp, int32_t warps, int32_t from, int32_t to)
     {
-        int32_t n = to - from, each = n > 0 ? ((n - 1) / our.warps() / WARP + 1) * WARP : 0;
-        int64_t start =
-            from + (int64_t)our.warp() * each; /* in 64 bits: the last shares begin far behind `to` */
+        int32_t n = to - from, each = n > 0 ? ((n - 1) / warps / WARP + 1) * WARP : 0;
+        int64_t start = from + (int64_t)warp * each; /* in 64 bits: the last shares begin far behind `to` */
         first = (int32_t)min(start, (int64_t)to);
         end = (int32_t)min(start + each, (int64_t)to);
     }

@@ -15,6 +15,11 @@ __device__ inline const epx_route_notice_t *notice_of(const void *notices, int64
     return (const epx_route_notice_t *)((const char *)notices + r * stride);
 }
 
+__device__ inline int64_t bad_at(const void *notices, int64_t stride, int32_t r)
+{
+    return fresh((const long long *)&notice_of(notices, stride, r)->bad_at);
+}
+
 /* All threads of a block: whose route failed, `rank` itself where its own did, else the lowest; -1: nobody's.
  */
 __device__ inline int32_t notice_culprit(const void *notices, int64_t stride, int32_t rank, int32_t ranks,
@@ -23,7 +28,7 @@ __device__ inline int32_t notice_culprit(const void *notices, int64_t stride, in
     int32_t lowest = INT32_MAX;
 #pragma unroll 1
     for (int32_t r = (int32_t)threadIdx.x; r < ranks; r += (int32_t)blockDim.x)
-        if (notice_of(notices, stride, r)->bad_at != EPX_NOTICE_GOOD)
+        if (bad_at(notices, stride, r) != EPX_NOTICE_GOOD)
             lowest = min(lowest, r == rank ? -1 : r);
     lowest = __reduce_min_sync(ALL, lowest);
     __syncthreads();

@@ -65,7 +65,8 @@ static int64_t look(const epx_k_read_ids_t *args, int64_t tokens, epx_route_noti
 
 epx_status_t epx_host_read_ids(const epx_k_read_ids_t *args, epx_stream_t stream)
 {
-    (void)stream;
+    if (args->lane != NULL)
+        epx_host_lane(args->lane, stream);
     int64_t tokens = args->tokens_device != NULL ? *args->tokens_device : args->tokens, skipped = 0;
     if (look(args, tokens, args->notice) != EPX_NOTICE_GOOD)
         return EPX_OK;

@@ -546,8 +546,12 @@ static epx_status_t route(epx_plan_h plan, const epx_routing_t *routing, epx_str
     begin_head(plan);
     epx_status_t bad = check_routing(plan, routing, &checked);
     plan->base.head.tokens = bad == EPX_OK ? checked.tokens : 0;
-    status = plan->base.lane->words != NULL ? epx_lane_route(transport, &plan->base, stream)
-                                            : epx_head_write(transport, &plan->base, 1, stream);
+    if (plan->base.lane->words == NULL)
+        status = epx_head_write(transport, &plan->base, 1, stream);
+    else if (bad == EPX_OK && plan->group->selection.sizes.ids_first)
+        epx_lane_routes(&plan->base);
+    else
+        status = epx_lane_route(transport, &plan->base, stream);
     if (bad == EPX_OK)
         bad = status;
     char text[512];

@@ -291,6 +291,7 @@ epx_status_t epx_pooled_query(const epx_shape_t *asked, uint32_t caps, const epx
         .segment_bytes = map.segment_bytes,
         .staging_bytes = map.mirror,
         .scratch_bytes = map.scratch_bytes,
+        .ids_first = 1,
         .batch_bytes = map.batch_bytes,
         .state_bytes = (int64_t)sizeof(epx_pooled_t) + epx_round_up(tables, 8) +
                        3 * shape->ranks * (int64_t)sizeof(epx_run_t) + pieces * (int64_t)sizeof(epx_piece_t),

@@ -71,7 +71,7 @@ static epx_status_t read_ids(const route_t *route)
                              .notice = notice_of(route)};
     if (route->pooled->dims.extra_wave)
         args.ordinal = epx_pooled_plan(route->plan, map->plan_place);
-    return epx_route_read_ids(&route->pooled->transport, &args, route->exchanges, route->stream);
+    return epx_route_read_ids(&route->pooled->transport, route->plan, &args, route->exchanges, route->stream);
 }
 
 static epx_status_t gate(const route_t *route)

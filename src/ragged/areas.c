@@ -168,6 +168,9 @@ static void lay_scratch(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     s->last_token = epx_take_area(end, pairs * INT);
     s->list_end = epx_take_area(end, pairs * INT);
     s->base = epx_take_area(end, pairs * LONG);
+    s->room_words =
+        epx_route_room(areas->assignments, shape->experts + 2 > 2 * pairs ? shape->experts + 2 : 2 * pairs);
+    s->room = epx_take_area(end, s->room_words * LONG);
     s->wire_rows = epx_take_area(end, areas->staging.bytes > 0 ? pairs * shape->ranks * LONG : 0);
     s->bad = epx_take_area(end, 2 * LONG);
     s->zero = epx_take_area(end, shape->aux_bytes);
@@ -320,6 +323,7 @@ epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, co
                       .exchange_bytes = wire_rows > areas.notice_bytes ? wire_rows : areas.notice_bytes,
                       .channels = epx_move_channels(shape) * areas.parts, /* a row for each part but one */
                       .waves = areas.chunks,
+                      .ids_first = 1,
                       .batch_rows_max = areas.rows_max,
                       .wire = areas.rank_wire ? EPX_WIRE_RANK : EPX_WIRE_ASSIGNMENT};
     return EPX_OK;

@@ -72,12 +72,13 @@ typedef struct epx_ragged_staging {
 typedef struct epx_ragged_scratch {
     int64_t sum;  /* fp32 [T_max, H]; none where out is fp32 */
     int64_t dots; /* fp32 [depth, rows_max] */
-    int64_t expert, ordinal, notice, notices, counts, accepted, work, first_row, last_token, list_end,
-        base;          /* of a route */
-    int64_t wire_rows; /* int64 [S, C, S] everybody's wire rows; staged, rank wire */
-    int64_t bad;       /* int64 [2] */
-    int64_t zero;      /* aux_bytes of zeros */
-    int64_t span;      /* int64 {0, S}: all rows of a slot's head */
+    int64_t expert, ordinal, notice, notices, counts, accepted, work, first_row, last_token, list_end, base,
+        room;           /* of a route */
+    int64_t room_words; /* 64-bit words there */
+    int64_t wire_rows;  /* int64 [S, C, S] everybody's wire rows; staged, rank wire */
+    int64_t bad;        /* int64 [2] */
+    int64_t zero;       /* aux_bytes of zeros */
+    int64_t span;       /* int64 {0, S}: all rows of a slot's head */
     int64_t bytes;
 } epx_ragged_scratch_t;
 

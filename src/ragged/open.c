@@ -144,6 +144,8 @@ static epx_status_t fill_at_open(epx_ragged_t *ragged)
         epx_status_t status = env->device->fill(mine + scratch->zero, 0, (size_t)env->shape->aux_bytes, NULL);
         if (status == EPX_OK)
             status = env->device->copy(mine + scratch->span, span, sizeof(span), NULL);
+        if (status == EPX_OK)
+            status = env->device->fill(mine + scratch->room, 0, (size_t)scratch->room_words * 8, NULL);
         if (status != EPX_OK)
             return status;
     }

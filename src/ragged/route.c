@@ -30,8 +30,10 @@ static epx_status_t read_ids(epx_transport_t *transport, epx_plan_base_t *plan, 
                              .ordinal = scratch_at(transport, plan, scratch->ordinal),
                              .counts = (int32_t *)(void *)(notice + 1),
                              .skipped = &epx_plan_head(plan)->skipped,
-                             .notice = notice};
-    return epx_route_read_ids(transport, &args, 0, stream);
+                             .notice = notice,
+                             .room = scratch_at(transport, plan, scratch->room),
+                             .room_words = scratch->room_words};
+    return epx_route_read_ids(transport, plan, &args, 0, stream);
 }
 
 /* Notices with the counts behind them. */
@@ -72,6 +74,8 @@ static epx_status_t lay_out(epx_transport_t *transport, epx_plan_base_t *plan, e
                                   .last_token = scratch_at(transport, plan, scratch->last_token),
                                   .list_end = scratch_at(transport, plan, scratch->list_end),
                                   .base = scratch_at(transport, plan, scratch->base),
+                                  .room = scratch_at(transport, plan, scratch->room),
+                                  .room_words = scratch->room_words,
                                   .verdict = epx_route_for_kernels(plan),
                                   .wave_report = epx_ragged_told(ragged, plan).wave,
                                   .wave = (void *)(bytes + p->wave),

@@ -228,6 +228,7 @@ epx_status_t epx_ring_query(const epx_shape_t *shape, uint32_t fabric_caps, cons
     *sizes_p = (epx_sizes_t){.segment_bytes = layout.segment_bytes + staging,
                              .staging_bytes = staging,
                              .scratch_bytes = layout.scratch_bytes,
+                             .ids_first = 1,
                              .batch_bytes = layout.batch_bytes,
                              .state_bytes = epx_ring_state_bytes(shape),
                              .plan_bytes = layout.plan_bytes,

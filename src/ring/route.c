@@ -36,7 +36,7 @@ static epx_status_t read_ids(const route_t *route)
                              .counts = (int32_t *)(notice + 1),
                              .skipped = &epx_plan_head(route->plan)->skipped,
                              .notice = notice};
-    return epx_route_read_ids(&route->ring->base, &args, 0, route->stream);
+    return epx_route_read_ids(&route->ring->base, route->plan, &args, 0, route->stream);
 }
 
 static epx_status_t lay_out(const route_t *route)

@@ -114,12 +114,19 @@ static epx_status_t begin_before(epx_transport_t *transport, const epx_plan_base
     return transport->env.kernels->lane(&args, stream);
 }
 
+static epx_k_lane_t route_step(const epx_plan_base_t *plan)
+{
+    return (epx_k_lane_t){
+        .step = EPX_LANE_ROUTE, .words = plan->lane->words, .head = epx_plan_head(plan), .value = plan->head};
+}
+
 epx_status_t epx_lane_route(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream)
 {
-    epx_k_lane_t args = {
-        .step = EPX_LANE_ROUTE, .words = plan->lane->words, .head = epx_plan_head(plan), .value = plan->head};
+    epx_k_lane_t args = route_step(plan);
     return args.words != NULL ? transport->env.kernels->lane(&args, stream) : EPX_OK;
 }
+
+void epx_lane_routes(const epx_plan_base_t *plan) { plan->lane->routes = plan->lane->words != NULL; }
 
 epx_status_t epx_lane_end(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream)
 {
@@ -588,11 +595,14 @@ epx_status_t epx_route_exchange_on_host(epx_transport_t *transport, epx_plan_bas
     return exchange_blocks(transport, plan, &exchange, stream);
 }
 
-epx_status_t epx_route_read_ids(epx_transport_t *transport, const epx_k_read_ids_t *args, int look_now,
-                                epx_stream_t stream)
+epx_status_t epx_route_read_ids(epx_transport_t *transport, const epx_plan_base_t *plan,
+                                epx_k_read_ids_t *args, int look_now, epx_stream_t stream)
 {
     const epx_transport_env_t *env = &transport->env;
     epx_route_notice_t notice = {.bad_at = EPX_NOTICE_GOOD};
+    epx_k_lane_t lane = route_step(plan);
+    args->lane = plan->lane->routes ? &lane : NULL;
+    plan->lane->routes = 0;
     epx_status_t status = env->kernels->read_ids(args, stream);
     if (status == EPX_OK && (look_now || env->device->host_access))
         status = epx_fetch(transport, &notice, args->notice, sizeof(notice), stream);

@@ -87,6 +87,8 @@ epx_epoch_t epx_lane_epoch(const epx_lane_t *lane, uint64_t epoch);
 void epx_lane_begins(epx_lane_t *lane);
 /* Where epochs are the host's these do nothing. route: the plan's head is written and its route counted. */
 epx_status_t epx_lane_route(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream);
+/* The same by the kernel that reads the route's ids, whose launch it saves. */
+void epx_lane_routes(const epx_plan_base_t *plan);
 epx_status_t epx_lane_end(epx_transport_t *transport, const epx_plan_base_t *plan, epx_stream_t stream);
 
 /* D4: behind the kernel that decides this rank's part. */
@@ -224,8 +226,8 @@ epx_status_t epx_route_exchange_on_host(epx_transport_t *transport, epx_plan_bas
  * host_access); a bad one is EPX_ERR_ROUTING with rank, token, k and id, or EPX_ERR_ARG with T. Where the
  * host reaches the memory it looks in any case.
  */
-epx_status_t epx_route_read_ids(epx_transport_t *transport, const epx_k_read_ids_t *args, int look,
-                                epx_stream_t stream);
+epx_status_t epx_route_read_ids(epx_transport_t *transport, const epx_plan_base_t *plan,
+                                epx_k_read_ids_t *args, int look, epx_stream_t stream);
 
 /* The plan's head in its bytes: device memory. */
 static inline epx_plan_head_t *epx_plan_head(const epx_plan_base_t *plan)

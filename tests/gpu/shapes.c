@@ -114,3 +114,13 @@ void draw_ids(int64_t *ids, int64_t n, int32_t experts, dice_t *dice)
         ids[a] = holes > 0 && dice_range(dice, 0, 9) < holes ? -1 : id;
     }
 }
+
+twin_t room_make(dice_t *dice, int64_t n, int64_t keys)
+{
+    int64_t kind = dice_range(dice, 0, 3), all = epx_route_room(n, keys);
+    int64_t words = kind == 0 ? 0 : kind == 1 ? dice_range(dice, 1, all) : all;
+    twin_t room = twin_make((size_t)words * 8);
+    memset(room.host, 0, room.bytes);
+    twin_send(&room);
+    return room;
+}

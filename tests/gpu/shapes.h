@@ -22,6 +22,8 @@ typedef struct shape_limits {
 shaped_t shaped_make(dice_t *dice, const shape_limits_t *limits);
 /* The shape with its tables on a side. */
 epx_shape_t shaped_on(const shaped_t *shaped, int device);
+/* Room for kernels that hand counts on, zeroed: enough for n items of so many keys, or little, or none. */
+twin_t room_make(dice_t *dice, int64_t n, int64_t keys);
 /* Fills ids [tokens, columns] with choices from -1 to E - 1, skewed more or less. */
 void draw_ids(int64_t *ids, int64_t n, int32_t experts, dice_t *dice);
 

@@ -78,9 +78,14 @@ static void run_read_ids(void *payload)
     must(epx_host_read_ids(a, NULL));
 }
 
+static epx_status_t lane(const struct epx_k_lane *args, epx_stream_t stream);
+
 static epx_status_t read_ids(const epx_k_read_ids_t *args, epx_stream_t stream)
 {
-    return guarded_enqueue(stream, run_read_ids, args, sizeof(*args));
+    epx_k_read_ids_t alone = *args;
+    epx_status_t status = args->lane != NULL ? lane(args->lane, stream) : EPX_OK;
+    alone.lane = NULL;
+    return status == EPX_OK ? guarded_enqueue(stream, run_read_ids, &alone, sizeof(alone)) : status;
 }
 
 /* The blocks as kernels may use them; the table is the caller's to free. */
