@@ -116,7 +116,7 @@ __device__ inline void tell(const ragged_task &task, int32_t culprit)
 }
 
 /* Rank wire: warps of a block, and how many blocks hand counts on. */
-enum { WIRE_THREADS = 512, WIRE_FEW_WARPS = 4, WIRE_BLOCKS = 128, WIRE_WARPS_ALONE = 32 };
+enum { WIRE_THREADS = 512, WIRE_FEW_WARPS = 4, WIRE_BLOCKS = 128 };
 
 /* T of this rank, or 0 where somebody's route is bad; by all threads of a block. */
 __device__ inline int64_t tokens_of(const ragged_task &task, int64_t *room, int32_t *culprit_p)
@@ -124,17 +124,6 @@ __device__ inline int64_t tokens_of(const ragged_task &task, int64_t *room, int3
     const epx_k_ragged_layout_t &args = task.args;
     *culprit_p = notice_culprit(args.notices, args.notice_stride, task.rank, task.ranks, room);
     return *culprit_p < 0 ? task.tokens() : 0;
-}
-
-/* By the block that has decided. */
-__device__ inline void place_few_on_wire(const ragged_task &task, char *room, int64_t tokens, int32_t culprit)
-{
-    wire_tables tables((int32_t *)room, task.experts, task.order.chunks * task.ranks);
-    relay r(nullptr, 2 * tables.pairs);
-    lay_wire(task, r, tables, tokens, [] { __syncthreads(); });
-    __syncthreads();
-    if (threadIdx.x == 0)
-        tell(task, culprit);
 }
 
 __global__ void __launch_bounds__(ROUTE_THREADS, 1) decide_by_block(const __grid_constant__ ragged_task task)
@@ -156,11 +145,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1) decide_by_block(const __grid
     int32_t assignments = placed_here ? (int32_t)tokens * task.top_k : 0;
     loaded first(task, (int32_t)threadIdx.x, (int32_t)blockDim.x, assignments);
     decide_alone({task, shared, (int32_t *)(all + sizeof(alone_shared))}, task.counts(culprit < 0), facts);
-    if (args.rank_wire) {
-        if (task.wire_at > 0)
-            place_few_on_wire(task, all + task.wire_at, tokens, culprit);
+    if (args.rank_wire)
         return;
-    }
     if (threadIdx.x == 0)
         tell(task, culprit);
     place_from(task, first, (int32_t)threadIdx.x, (int32_t)blockDim.x, assignments, tokens);
@@ -287,22 +273,13 @@ int64_t wire_steps(const epx_shape_t *shape)
     return ((int64_t)shape->tokens_max * shape->top_k - 1) / step + 1;
 }
 
-epx_status_t start_deciding(ragged_task &task, const epx_shape_t *shape, bool alone, epx_stream_t stream)
+epx_status_t start_deciding(const ragged_task &task, const epx_shape_t *shape, bool alone,
+                            epx_stream_t stream)
 {
     int threads = shape->experts <= 256 ? 256 : (shape->experts + WARP - 1) / WARP * WARP;
-    size_t bytes = alone_bytes(shape);
-    int64_t warps = wire_steps(shape);
-    if (alone && task.args.rank_wire && warps <= WIRE_WARPS_ALONE) {
-        threads = max(threads, (int)warps * WARP);
-        size_t at = (bytes + 15) / 16 * 16,
-               more = (size_t)wire_words(shape->experts, (int64_t)task.order.chunks * shape->ranks,
-                                         threads / WARP) *
-                      sizeof(int32_t);
-        if (at + more <= alone_limit())
-            task.wire_at = (int32_t)at, bytes = at + more;
-    }
     if (alone)
-        return launch("ragged_layout", {1, threads, bytes, 1, true}, stream, decide_by_block, task);
+        return launch("ragged_layout", {1, threads, alone_bytes(shape), 1, true}, stream, decide_by_block,
+                      task);
     int64_t walks = ((int64_t)shape->ranks + task.order.chunks) * 4 * ROUTE_THREADS,
             items = (int64_t)shape->virtual_ranks * shape->experts;
     int blocks = cluster_for(cluster_limit(cluster_site, decide_by_cluster), walks > items ? walks : items);
@@ -313,8 +290,6 @@ epx_status_t start_deciding(ragged_task &task, const epx_shape_t *shape, bool al
 epx_status_t start_placing(const ragged_task &task, const epx_shape_t *shape, bool alone, epx_stream_t stream)
 {
     int64_t assignments = (int64_t)shape->tokens_max * shape->top_k, steps = wire_steps(shape);
-    if (task.wire_at > 0)
-        return EPX_OK;
     if (!task.args.rank_wire) {
         if (alone && assignments <= PLACED_ALONE)
             return EPX_OK;

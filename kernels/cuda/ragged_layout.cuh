@@ -24,8 +24,6 @@ struct ragged_task {
     int32_t rank, ranks, splits, top_k, experts;
     int32_t most; /* T_max * K */
     int32_t align;
-    int32_t wire_at; /* rank wire, whose few assignments the block that decides places too: where its tables
-                        stand in shared memory; else 0 */
     /* [E] each, behind the scratch that the host's kernel uses */
     int64_t *wanted;            /* by place in the virtual owners' list; later sums of this rank's walk */
     int32_t *total, *before_me; /* accepted of an expert by all, and by the senders before this rank */
