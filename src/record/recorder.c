@@ -405,7 +405,7 @@ void *epx_recorder_device_pages(epx_recorder_h r, size_t *bytes_p)
 void epx_recorder_attach(epx_recorder_h r, const epx_recorder_device_t *device)
 {
     r->device = *device;
-    r->head->device = device->number;
+    epx_put32((uint32_t *)&r->head->device, (uint32_t)device->number); /* the watchdog reads it */
     epx_put32(&r->head->maps_device, device->mapped != NULL);
 }
 

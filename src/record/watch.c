@@ -132,7 +132,7 @@ static int same_job(epx_recorder_h r, const job_state_t *state)
 static void note_use(epx_recorder_h r)
 {
     epx_recorder_use_t use = {.percent = -1};
-    if (r->use == NULL || !r->use(r->head->device, &use))
+    if (r->use == NULL || !r->use((int32_t)epx_get32((const uint32_t *)&r->head->device), &use))
         return;
     epx_put32(&r->head->device_milliwatts, (uint32_t)use.milliwatts);
     epx_put32(&r->head->device_megahertz, (uint32_t)use.megahertz);
