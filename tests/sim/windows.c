@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <epx/kernels_pooled_wave.h>
 #include <epx/kernels_ragged.h>
 
 #include "device/host/host.h"
@@ -64,10 +65,11 @@ static sim_fabric_t *fabric_of(void *const *table)
     return fabric;
 }
 
-/* A kernel that stores at peers, either of the two. */
+/* A kernel that stores at peers, one of these. */
 typedef struct store {
     const epx_k_push_t *push;
     const epx_k_ragged_return_t *back;
+    const epx_k_pooled_pack_t *pack;
 } store_t;
 
 static epx_status_t run_store(const store_t *store, void *const *table)
@@ -76,6 +78,11 @@ static epx_status_t run_store(const store_t *store, void *const *table)
         epx_k_push_t args = *store->push;
         args.dst = table;
         return epx_device_host.kernels->push(&args, NULL);
+    }
+    if (store->pack != NULL) {
+        epx_k_pooled_pack_t args = *store->pack;
+        args.dst = table;
+        return epx_device_host.kernels->pooled_pack(&args, NULL);
     }
     epx_k_ragged_return_t args = *store->back;
     args.dst = table;
@@ -139,6 +146,14 @@ static epx_status_t sim_return(const epx_k_ragged_return_t *args, epx_stream_t s
 {
     (void)stream;
     return run_into_windows(args->dst, &(store_t){.back = args});
+}
+
+/* Its headers go to peers. */
+static epx_status_t sim_pack(const epx_k_pooled_pack_t *args, epx_stream_t stream)
+{
+    if (args->dst == NULL)
+        return epx_device_host.kernels->pooled_pack(args, stream);
+    return run_into_windows(args->dst, &(store_t){.pack = args});
 }
 
 /* Whose window is at this address; NULL: nobody's. */
@@ -208,6 +223,7 @@ const epx_device_ops_t *sim_device(void)
     kernels = *epx_device_host.kernels;
     kernels.push = sim_push;
     kernels.ragged_return = sim_return;
+    kernels.pooled_pack = sim_pack;
     kernels.combine = sim_combine;
     kernels.take_dots = sim_take_dots;
     kernels.checksum = sim_checksum;
