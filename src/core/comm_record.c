@@ -30,7 +30,9 @@ struct epx_comm_recorder {
 void epx_comm_record_new_job(char *job, size_t bytes)
 {
     static atomic_int jobs;
-    snprintf(job, bytes, "%d-%d", (int)getpid(), atomic_fetch_add(&jobs, 1));
+    do
+        snprintf(job, bytes, "%d-%d", (int)getpid(), atomic_fetch_add(&jobs, 1));
+    while (epx_record_is_taken(job));
 }
 
 void epx_comm_record_begin(epx_comm_record_t *record, const char *job, int32_t rank, int32_t size)

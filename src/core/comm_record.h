@@ -39,6 +39,9 @@ void epx_comm_record_begin(epx_comm_record_t *record, const char *job, int32_t r
 
 /* A name for a job that begins in this process. */
 void epx_comm_record_new_job(char *job, size_t bytes);
+/* Whether records of a job of this name lie where they go by default: an ended process may have had this
+ * one's number. (record.c) */
+int epx_record_is_taken(const char *job);
 
 /* A part of `whole`: member [size] ranks of the whole, mine is `rank` of them. Every rank of the whole calls
  * it, or epx_comm_record_no_part, once for each split. */

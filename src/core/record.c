@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/structs.h"
+#include "core/comm_record.h"
 #include "core/config.h"
 #include "core/device_record.h"
 #include "record/recorder.h"
@@ -20,6 +21,13 @@ static void default_folder(char *folder, size_t bytes, const char *job)
                              ? *job
                              : '_';
     folder[used] = '\0';
+}
+
+int epx_record_is_taken(const char *job)
+{
+    char folder[EPX_CONFIG_TEXT_BYTES];
+    default_folder(folder, sizeof(folder), job);
+    return access(folder, F_OK) == 0;
 }
 
 /* What the program says, where the environment says nothing. */
