@@ -111,8 +111,9 @@ typedef struct epx_perf_player {
     epx_group_info_t info;
     epx_perf_side_t side;
     int64_t meetings, timings;
-    int32_t local_rank; /* among those of this host */
-    void **graph;       /* [EPX_PERF_OPS, waves] with --graph: each call, recorded */
+    int32_t local_rank;     /* among those of this host */
+    void **graph;           /* [EPX_PERF_OPS, waves] with --graph: each call, recorded */
+    int32_t whole_recorded; /* with --graph: waves whose combine has been recorded behind whole_dispatch */
 } epx_perf_player_t;
 
 /* Runs the case; EPX_EXIT_OK, or the code after a message. sm_budget 0: as the settings say. */

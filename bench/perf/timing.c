@@ -337,6 +337,22 @@ static int timed_pass(epx_perf_player_t *player, int64_t iteration)
     return rc;
 }
 
+/* Ends the pass that whole_dispatch has begun. Its recording began one as the host sees it, which no replay
+ * of an older recording ends: so combine is recorded anew behind it. */
+static int end_whole(epx_perf_player_t *player, int32_t wave)
+{
+    if (!player->shared->settings->graph)
+        return epx_perf_call(player, EPX_PERF_COMBINE, wave);
+    void **graph = graph_of(player, EPX_PERF_COMBINE, wave);
+    if (player->whole_recorded <= wave && *graph != NULL) {
+        epx_cuda_record_destroy(*graph);
+        *graph = NULL;
+        player->whole_recorded = wave + 1;
+    }
+    int rc = record(player, EPX_PERF_COMBINE, wave);
+    return rc == EPX_EXIT_OK ? call_or_replay(player, EPX_PERF_COMBINE, wave) : rc;
+}
+
 /* Passes of their own for what the plain calls have inside them. */
 static int timed_parts(epx_perf_player_t *player, int64_t iteration)
 {
@@ -346,7 +362,7 @@ static int timed_parts(epx_perf_player_t *player, int64_t iteration)
     if (s->shown[EPX_PERF_WHOLE_DISPATCH])
         rc = timed_op(player, EPX_PERF_WHOLE_DISPATCH, 0, iteration);
     for (int32_t w = 0; s->shown[EPX_PERF_WHOLE_DISPATCH] && w < waves && rc == EPX_EXIT_OK; w++)
-        rc = call_or_replay(player, EPX_PERF_COMBINE, w); /* recorded in the pass before */
+        rc = end_whole(player, w);
     for (int32_t w = 0; s->shown[EPX_PERF_COMBINE_START] && w < waves && rc == EPX_EXIT_OK; w++) {
         rc = epx_perf_call(player, EPX_PERF_DISPATCH, w);
         if (rc == EPX_EXIT_OK)

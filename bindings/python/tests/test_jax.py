@@ -215,8 +215,11 @@ def test_errors(group: ej.Group) -> None:
         ids, weights = router(x, wr)
         return ej.moe_layer(group, expert, params, x, ids + EXPERTS, weights)
 
-    with pytest.raises(jax.errors.JaxRuntimeError, match="outside -1..7|route of rank"):
+    # A call says so where the host sees the ids; on a GPU the step may be over before anybody knows.
+    kinds = (jax.errors.JaxRuntimeError, epx.EpxError) if group.device == "cuda" else jax.errors.JaxRuntimeError
+    with pytest.raises(kinds, match="outside -1..7|route of rank"):
         jax.block_until_ready(jax.jit(sharded(group, mesh_of(RANKS), bad))(params, x, wr))
+        group.check()
     # A failed route loses nothing: the next one is good.
     same(measure(sharded(group, mesh_of(RANKS), layer_of(group)))(params, x, wr), measure(reference)(params, x, wr))
 

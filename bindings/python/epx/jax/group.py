@@ -174,6 +174,14 @@ class Group:
         """The ranks of this process, as epx.Group: info (bytes moved, transport), step, check, abort."""
         return list(self._groups)
 
+    def check(self) -> None:
+        """Raises what a GPU has found wrong with a route that no call has told yet, or why the group has ended.
+
+        For after a step: it sees what the GPU has done by then, and waits for nothing.
+        """
+        for member in self._groups:
+            member.check()
+
     def close(self) -> None:
         """Waits for nobody. No program that uses the group may be running."""
         if self._number >= 0:
