@@ -42,8 +42,8 @@ check 'its device was opened for events' lacks 'events of ports' /tmp/health.jso
 check 'events are counted by port' has 'async_port_err' /tmp/health.json
 
 # ---- transports over RDMA ----
-# Before the port goes down: its addresses are others afterwards. By the address that the port has from IPv6: of messages
-# to an IPv4 one UCX 1.13 throws away what soft-RoCE delivers, and its endpoints time out.
+# Before the port goes down. By the address that the port has from IPv6: with the IPv4 one packets arrive (rcvd_pkts), but
+# UCX 1.13's endpoints see no acknowledgement and time out.
 export UCX_IB_GID_INDEX=0 UCX_NET_DEVICES=rxe0:1 UCX_HANDLE_ERRORS=none UCX_LOG_LEVEL=error
 # train OUTPUT: as processes with plain variables; the losses go to OUTPUT.
 shape='--preset tiny --steps 2 --batch 1'
