@@ -13,6 +13,7 @@
 #include "device/registry.h"
 #include "fabric/nccl/api.h"
 #include "support/guarded.h"
+#include "support/guarded_kernels.h"
 #include "support/world.h"
 #include "tools/common/program.h"
 
@@ -96,15 +97,25 @@ Test(perf_device, latency_and_budgets)
     free(text);
 }
 
+static void give(void *stub, const char *name, const void *value, size_t bytes)
+{
+    void *at = stub != NULL ? dlsym(stub, name) : NULL;
+    cr_assert(at != NULL, "%s: %s", name, dlerror());
+    memcpy(at, value, bytes);
+}
+
 /* Ranks with a GPU each, over a library that stands in for NCCL. */
 static void a_gpu_each(void)
 {
+    epx_status_t (*enqueue)(epx_stream_t, guarded_run_fn, const void *, size_t) = guarded_enqueue;
+    void *(*open)(const void *) = guarded_open;
     static char path[512]; /* is kept */
     const char *build = getenv("TEST_BUILD");
     snprintf(path, sizeof(path), "%s/tests/plugins/nccl.so", build != NULL ? build : "build");
-    void *stub = dlopen(path, RTLD_NOW), *place = stub != NULL ? dlsym(stub, "stub_allocate") : NULL;
-    cr_assert(place != NULL, "%s: %s", path, dlerror());
-    memcpy(place, &guarded_device.allocate, sizeof(guarded_device.allocate));
+    void *stub = dlopen(path, RTLD_NOW);
+    give(stub, "stub_allocate", &guarded_device.allocate, sizeof(guarded_device.allocate));
+    give(stub, "stub_enqueue", &enqueue, sizeof(enqueue));
+    give(stub, "stub_open", &open, sizeof(open));
     epx_nccl_stand_in(path);
     guarded_apart = 1;
 }
