@@ -28,6 +28,7 @@ suite() {
     echo "-- $name: $line ($SECONDS s)"
 }
 
+export TEST_OPERATIONS=100000 # of a million in record_soak
 suite unit 200
 suite fuzz 150
 suite multi 150 'pooled*/*' 'ragged*/*' 'ring*/*'

@@ -197,10 +197,9 @@ static void play(rank_t *self)
         return;
     while (steps < STEPS && !(absent == self->rank && steps == FAULT_STEP) && make_step(&p))
         steps++;
-    if (absent == self->rank)
-        while (!over)
-            sleep_ms(5);
-    /* Ended groups let streams go on; who is through waits for the judge. */
+    /* Ended groups let streams go on; who is through waits for the judge, who reads the recorders. */
+    while (!over)
+        sleep_ms(5);
     close_player(&p);
 }
 

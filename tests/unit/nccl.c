@@ -33,6 +33,10 @@ static void take(const char *name, int version)
     stub = dlopen(path, RTLD_NOW);
     cr_assert(stub != NULL, "%s", dlerror());
     give("stub_version", &version, sizeof(version));
+    const int zero = 0; /* what another test in this process has set */
+    give("stub_reach", &zero, sizeof(zero));
+    give("stub_no_window", &zero, sizeof(zero));
+    give("stub_broken", &zero, sizeof(zero));
     epx_status_t (*enqueue)(epx_stream_t, guarded_run_fn, const void *, size_t) = guarded_enqueue;
     void *(*open)(const void *) = guarded_open;
     give("stub_allocate", &guarded_device.allocate, sizeof(guarded_device.allocate));

@@ -29,7 +29,8 @@
  *
  * - B1: before a rank sleeps it says for which word (`awaits`), and looks at that word once more; a post sets
  * the word first and looks at `awaits` after. All four are sequentially consistent, so either the post sees
- * who awaits it, or the look sees the word. A stale `awaits` costs a ring that nobody needed.
+ * who awaits it, or the look sees the word. The stores are exchanges: an emulator of ARM on x86 (QEMU 7.2)
+ * lets a load overtake a plain one. A stale `awaits` costs a ring that nobody needed.
  *
  * - B2: whatever else ends a wait (failure words, the abort, survivors) rings without asking.
  */

@@ -7,7 +7,7 @@ static uint64_t epoch_value(epx_epoch_t epoch) { return (epoch.base != NULL ? *e
 void epx_local_tell(local_fabric_t *fabric, local_fabric_t *peer, _Atomic uint64_t *word, uint64_t value)
 {
     /* Beside B1: the rows that this thread stored before are visible to who sees the word. */
-    atomic_store_explicit(word, value, memory_order_seq_cst);
+    atomic_exchange_explicit(word, value, memory_order_seq_cst);
     if (peer != fabric && atomic_load_explicit(&peer->awaits, memory_order_seq_cst) == (uintptr_t)word)
         epx_bell_ring(&peer->bell);
 }
@@ -71,8 +71,8 @@ epx_status_t epx_local_pause(local_watch_t *watch, const _Atomic uint64_t *word,
         watch->deadline_ns = now + more_ms * 1000000;
     }
     if (atomic_load_explicit(&fabric->awaits, memory_order_relaxed) != (uintptr_t)word)
-        atomic_store_explicit(&fabric->awaits, (uintptr_t)word,
-                              memory_order_seq_cst); /* the caller looks again */
+        atomic_exchange_explicit(&fabric->awaits, (uintptr_t)word,
+                                 memory_order_seq_cst); /* the caller looks again */
     else
         epx_bell_sleep(&fabric->bell, bell, watch->deadline_ns);
     return EPX_OK;
