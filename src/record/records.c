@@ -109,7 +109,8 @@ static int is_running(const epx_job_view_t *view, int64_t now)
             now - head->watched_ns >= FRESH_NS || now < head->opened_ns)
             continue;
         epx_system_look(head->pid, head->pid, &info);
-        if (head->pid_space != epx_system_pid_space() || (info.state != 0 && info.state != 'Z'))
+        if (head->pid_space != epx_system_pid_space() ||
+            (info.state != 0 && info.state != 'Z' && info.state != 'X'))
             return 1;
     }
     return 0;

@@ -80,6 +80,19 @@ static int has_running_child(int32_t pid)
     return 0;
 }
 
+/* Whether a thread is on its way out, from the flags in its line of numbers (PF_EXITING): its sockets close
+ * before the kernel calls it a zombie, so peers may know of a death that its state does not show yet. */
+static int is_exiting(int32_t pid, int32_t thread)
+{
+    enum { EXITING = 0x4 };
+    char path[96], text[1024];
+    unsigned flags = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", pid, thread);
+    const char *rest = read_file(path, text, sizeof(text)) > 0 ? strrchr(text, ')') : NULL;
+    return rest != NULL && rest[1] != '\0' && sscanf(rest + 4, "%*d %*d %*d %*d %*d %u", &flags) == 1 &&
+           (flags & EXITING) != 0;
+}
+
 void epx_system_look(int32_t pid, int32_t thread, epx_system_thread_info_t *info_p)
 {
     char path[96], text[1024];
@@ -94,7 +107,7 @@ void epx_system_look(int32_t pid, int32_t thread, epx_system_thread_info_t *info
         sscanf(rest + 4, "%*d %*d %*d %*d %*d %*u %lu %*u %lu %*u %lu %lu", &minor, &major, &user, &system) !=
             4)
         return;
-    info_p->state = rest[2];
+    info_p->state = is_exiting(pid, thread) && is_exiting(pid, pid) ? 'X' : rest[2];
     info_p->works = minor + major;
     info_p->cpu_ns = (user + system) * (uint64_t)(1000000000 / sysconf(_SC_CLK_TCK));
     /* Finer than clock ticks, where the kernel keeps it. */

@@ -517,8 +517,11 @@ void epx_watch_remove(epx_recorder_h r)
     pthread_mutex_lock(&watch.mutex);
     /* What has just happened is looked at before the evidence goes. */
     int64_t now = epx_clock_ns(), tick = tick_ms();
-    if (epx_get32(&seen(r)->errors) != r->errors_seen || is_suspicious(r, now, tick))
+    if (epx_get32(&seen(r)->errors) != r->errors_seen || is_suspicious(r, now, tick)) {
+        for (int32_t i = 0; i < JOBS; i++)
+            watch.job[i].looked_ns = 0; /* however short ago the last look was */
         one_round(now, tick);
+    }
     epx_recorder_h *at = &watch.first;
     while (*at != NULL && *at != r)
         at = &(*at)->next;
