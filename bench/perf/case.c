@@ -361,6 +361,7 @@ int epx_perf_case_run(epx_perf_case_t *shared, const epx_perf_settings_t *s, con
         return epx_tool_fail_status(status, "this shape cannot be");
     shared->part = epx_tool_alloc((size_t)s->ranks, sizeof *shared->part);
     shared->apart = epx_perf_are_processes(shared);
+    shared->one_clock = 1;
     return epx_ranks_join((int32_t)s->ranks, play, shared);
 }
 

@@ -46,7 +46,6 @@ int epx_perf_meet_hosts(epx_perf_player_t *player)
 {
     epx_rank_t *self = player->self;
     player->local_rank = self->rank;
-    player->shared->one_clock = 1;
     if (!epx_perf_are_processes(player->shared))
         return EPX_EXIT_OK;
     uint64_t mine = host_id(), *all = epx_tool_alloc((size_t)self->ranks, sizeof *all);
