@@ -140,6 +140,9 @@ int ncclCommAbort(comm_t *comm)
     pthread_cond_broadcast(&m->changed);
     while (comm->running > 0)
         pthread_cond_wait(&m->changed, &m->mutex);
+    /* What this rank was sending is taken by nobody any more: its memory goes. */
+    for (int to = 0; m->mail != NULL && to < m->ranks; to++)
+        m->mail[comm->rank * m->ranks + to] = NULL;
     pthread_mutex_unlock(&m->mutex);
     pthread_mutex_lock(&all.mutex);
     if (--m->comms == 0) {
@@ -331,10 +334,11 @@ static void run_group(void *payload)
     for (int i = 0; i < group->count; i++)
         while (group->op[i].is_send && !group->op[i].parcel.is_taken && !comm->is_aborted)
             pthread_cond_wait(&m->changed, &m->mutex);
+    int is_aborted = comm->is_aborted;
     comm->running--;
     pthread_cond_broadcast(&m->changed);
     pthread_mutex_unlock(&m->mutex);
-    if (!comm->is_aborted)
+    if (!is_aborted)
         free(group); /* else peers may still look at what is in it */
 }
 
