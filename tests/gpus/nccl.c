@@ -590,15 +590,20 @@ Test(nccl, a_wait_in_a_replayed_graph_ends_and_names_who_did_not_come)
     problem_free(problem);
 }
 
+static void run_impatient(void (*play)(rank_t *))
+{
+    problem_t *problem = problem_for(0, gpus());
+    problem->timeout_ms = 500;
+    world_may_warn();
+    world_run(gpus(), play, problem);
+    problem_free(problem);
+}
+
 Test(nccl, a_wait_ends_on_the_device_and_names_who_did_not_come)
 {
     if (gpus() < 2)
         cr_skip_test("needs two GPUs");
-    problem_t *problem = problem_for(0, gpus());
-    problem->timeout_ms = 500;
-    world_may_warn();
-    world_run(gpus(), late_rank, problem);
-    problem_free(problem);
+    run_impatient(late_rank);
 }
 
 /* ---- by sends and receives ------------------------------------------------------------------------------------ */
@@ -639,11 +644,7 @@ Test(sends, a_wait_ends_and_names_who_did_not_come)
 {
     if (gpus() < 2)
         cr_skip_test("needs two GPUs");
-    problem_t *problem = problem_for(0, gpus());
-    problem->timeout_ms = 500;
-    world_may_warn();
-    world_run(gpus(), late_sender, problem);
-    problem_free(problem);
+    run_impatient(late_sender);
 }
 
 static void capture_rank(rank_t *self)

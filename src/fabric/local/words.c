@@ -1,6 +1,7 @@
 /* Fabric `local`: words, waits, the abort. SPDX-License-Identifier: Apache-2.0 */
 #include "base/fail.h"
 #include "fabric/local/local.h"
+#include "fabric/patience.h"
 
 static uint64_t epoch_value(epx_epoch_t epoch) { return (epoch.base != NULL ? *epoch.base : 0) + epoch.add; }
 
@@ -60,16 +61,9 @@ epx_status_t epx_local_pause(local_watch_t *watch, const _Atomic uint64_t *word,
         epx_spin_pause();
         return EPX_OK;
     }
-    int64_t now = epx_clock_ns();
-    if (now >= watch->deadline_ns) {
-        const epx_patience_t *patience = watch->patience;
-        int64_t more_ms = patience != NULL
-                              ? patience->more_ms(patience->context, watch->timeout_ms, now - watch->begin_ns)
-                              : 0;
-        if (more_ms <= 0)
-            return EPX_ERR_TIMEOUT;
-        watch->deadline_ns = now + more_ms * 1000000;
-    }
+    if (epx_wait_is_over(watch->patience, watch->timeout_ms, watch->begin_ns, epx_clock_ns(),
+                         &watch->deadline_ns))
+        return EPX_ERR_TIMEOUT;
     if (atomic_load_explicit(&fabric->awaits, memory_order_relaxed) != (uintptr_t)word)
         atomic_exchange_explicit(&fabric->awaits, (uintptr_t)word,
                                  memory_order_seq_cst); /* the caller looks again */

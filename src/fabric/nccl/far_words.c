@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "fabric/nccl/far.h"
+#include "fabric/patience.h"
 
 static nccl_fabric_t *of(epx_fabric_t *base) { return (nccl_fabric_t *)base; }
 
@@ -143,16 +144,9 @@ static epx_status_t pause_watch(watch_t *watch, uint32_t count, int32_t *culprit
     }
     if (atomic_load_explicit(&far->has_failed, memory_order_acquire))
         return EPX_ERR_FABRIC;
-    int64_t now = epx_clock_ns();
-    if (now >= watch->deadline_ns) {
-        const epx_patience_t *patience = watch->patience;
-        int64_t more_ms = patience != NULL
-                              ? patience->more_ms(patience->context, watch->timeout_ms, now - watch->begin_ns)
-                              : 0;
-        if (more_ms <= 0)
-            return EPX_ERR_TIMEOUT;
-        watch->deadline_ns = now + more_ms * 1000000;
-    }
+    if (epx_wait_is_over(watch->patience, watch->timeout_ms, watch->begin_ns, epx_clock_ns(),
+                         &watch->deadline_ns))
+        return EPX_ERR_TIMEOUT;
     epx_bell_sleep(&far->bell, count, watch->deadline_ns);
     return EPX_OK;
 }
