@@ -67,16 +67,23 @@ static uint64_t early(uint64_t value)
                                                                                             : value;
 }
 
+/* What a rank stores into a word. Where it sleeps (an address, no epoch) is never lost. */
+static void store(_Atomic uint64_t *word, uint64_t value)
+{
+    point();
+    if (value > UINT32_MAX)
+        *word = value;
+    else if (!is_lost())
+        *word = early(value);
+}
+
 /* Every access to a word is a point; plain accesses to _Atomic words are the strongest ones. */
 #undef atomic_load_explicit
 #undef atomic_store_explicit
+#undef atomic_exchange_explicit
 #define atomic_load_explicit(word, order) (point(), *(word))
-#define atomic_store_explicit(word, value, order) \
-    do {                                          \
-        point();                                  \
-        if (!is_lost())                           \
-            *(word) = early((uint64_t)(value));   \
-    } while (0)
+#define atomic_store_explicit(word, value, order) store(word, (uint64_t)(value))
+#define atomic_exchange_explicit(word, value, order) store(word, (uint64_t)(value))
 #define memcpy(to, from, n) copy_slowly(to, from, n)
 
 #include "fabric/local/exchange.c"
