@@ -3,6 +3,7 @@
 #define EPX_RECORD_PRIVATE_H
 
 #include <pthread.h>
+#include <stdio.h>
 
 #include "record/recorder.h"
 
@@ -61,6 +62,12 @@ static inline void epx_put_time(int64_t *to, int64_t value) { __atomic_store_n(t
 static inline uint64_t epx_get64(const uint64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
 static inline uint32_t epx_get32(const uint32_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
 static inline int64_t epx_get_time(const int64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
+
+/* Cut to its room; NULL: an empty one. */
+static inline void epx_put_text(char *to, size_t bytes, const char *from)
+{
+    snprintf(to, bytes, "%s", from != NULL ? from : "");
+}
 
 /* One event row; `now` of epx's clock. */
 void epx_recorder_event(epx_recorder_h recorder, uint32_t what, uint32_t text, int64_t value, int64_t now);
