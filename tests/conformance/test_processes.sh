@@ -24,4 +24,4 @@ run 900 --part "$first"
 echo "-- TCP, part $second"
 export UCX_TLS=tcp
 run 900 --part "$second"
-[ "$second" = 1/1 ] || run 200 --part 1/2 --filter 'comm/*' --filter 'failures/*' --filter 'scale/case13*'
+[ "$second" = 1/1 ] || run 200 --part 1/2 --filter 'comm/*' --filter 'failures/*' --filter 'recovery/*' --filter 'scale/case13*'
