@@ -19,6 +19,7 @@
 #include "record/classify.h"
 #include "record/recorder.h"
 #include "support/guarded.h"
+#include "support/guarded_kernels.h"
 #include "support/world.h"
 
 TestSuite(record_device, .init = clean_environment);
@@ -61,6 +62,32 @@ static void use_is(int percent)
     fclose(file);
 }
 
+/* The library that stands in for NCCL works on the device of the tests, and as if no test had been before. */
+static void set_stub(const char *library)
+{
+    void *stub = dlopen(library, RTLD_NOW);
+    cr_assert(stub != NULL, "%s: %s", library, dlerror());
+    const int version = 23007, zero = 0;
+    epx_status_t (*enqueue)(epx_stream_t, guarded_run_fn, const void *, size_t) = guarded_enqueue;
+    void *(*open)(const void *) = guarded_open;
+    const struct {
+        const char *name;
+        const void *value;
+        size_t bytes;
+    } settings[] = {{"stub_version", &version, sizeof(version)},
+                    {"stub_reach", &zero, sizeof(zero)},
+                    {"stub_no_window", &zero, sizeof(zero)},
+                    {"stub_broken", &zero, sizeof(zero)},
+                    {"stub_allocate", &guarded_device.allocate, sizeof(guarded_device.allocate)},
+                    {"stub_enqueue", &enqueue, sizeof(enqueue)},
+                    {"stub_open", &open, sizeof(open)}};
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        void *place = dlsym(stub, settings[i].name);
+        cr_assert(place != NULL, "%s has no %s", library, settings[i].name);
+        memcpy(place, settings[i].value, settings[i].bytes);
+    }
+}
+
 static void begin(const char *on, int percent)
 {
     static char path[512], library[512]; /* who stands in for NCCL keeps the name */
@@ -85,9 +112,7 @@ static void begin(const char *on, int percent)
     if (strcmp(on, "nccl") != 0)
         return;
     snprintf(library, sizeof(library), "%s/tests/plugins/nccl.so", build != NULL ? build : "build");
-    void *stub = dlopen(library, RTLD_NOW), *place = stub != NULL ? dlsym(stub, "stub_allocate") : NULL;
-    cr_assert(place != NULL, "%s: %s", library, dlerror());
-    memcpy(place, &guarded_device.allocate, sizeof(guarded_device.allocate));
+    set_stub(library);
     epx_nccl_stand_in(library);
     guarded_apart = 1;
 }
