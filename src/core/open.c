@@ -468,6 +468,8 @@ epx_status_t epx_group_recover(epx_group_h group, const epx_group_config_t *conf
     group->tables = (epx_block_t){0};
     group->fabric = NULL;
     epx_group_tear_down(group);
+    /* Before the watchdog knows the new group: what it may still want to end is the old one. */
+    epx_record_verdict_clear(group->recorder);
     if (status == EPX_OK)
         epx_group_keep_config(group, &next);
     group->rank = bootstrap.rank;
@@ -476,8 +478,6 @@ epx_status_t epx_group_recover(epx_group_h group, const epx_group_config_t *conf
     status = epx_group_build(group, &bootstrap, status);
     drop_block(group, &old_tables);
     old_fabric->ops->close(&old_fabric);
-    if (status == EPX_OK)
-        epx_record_verdict_clear(group->recorder);
     if (status != EPX_OK) {
         atomic_store(&group->failed, EPX_ERR_ABORTED);
         snprintf(group->failed_text, sizeof(group->failed_text), "%.480s", epx_last_error());

@@ -21,20 +21,50 @@ static void name_file(char *path, size_t bytes, const char *folder, const char *
     snprintf(path, bytes, "%s/.%s.%s", folder, job, what);
 }
 
-void epx_act_begin(const char *folder, const char *job)
+static void remove_file(const char *folder, const char *job, const char *what)
 {
     char path[EPX_RECORDER_PATH_BYTES + 128];
-    if (folder[0] == '\0')
-        return;
-    name_file(path, sizeof(path), folder, job, "reported");
-    unlink(path);
-    name_file(path, sizeof(path), folder, job, "done");
-    unlink(path);
-    name_file(path, sizeof(path), folder, job, "told");
+    name_file(path, sizeof(path), folder, job, what);
     unlink(path);
 }
 
-void epx_act_forget(const epx_job_view_t *view) { epx_act_begin(view->folder, view->job); }
+void epx_act_begin(const char *folder, const char *job)
+{
+    static const char *const files[] = {"reported", "done", "told", "mended"};
+    for (size_t i = 0; folder[0] != '\0' && i < sizeof(files) / sizeof(files[0]); i++)
+        remove_file(folder, job, files[i]);
+}
+
+/* When the job last went on, of this host's clock; 0: it never had to. */
+static int64_t mended_ns(const epx_job_view_t *view)
+{
+    char path[EPX_RECORDER_PATH_BYTES + 128];
+    int64_t when = 0;
+    name_file(path, sizeof(path), view->folder, view->job, "mended");
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return 0;
+    if (read(file, &when, sizeof(when)) != (ssize_t)sizeof(when))
+        when = 0;
+    close(file);
+    return when;
+}
+
+/* What was told stays: a process that is late learns by it that its ranks were meant too. */
+void epx_act_forget(const epx_job_view_t *view)
+{
+    char path[EPX_RECORDER_PATH_BYTES + 128];
+    int64_t now = epx_clock_ns();
+    remove_file(view->folder, view->job, "reported");
+    remove_file(view->folder, view->job, "done");
+    name_file(path, sizeof(path), view->folder, view->job, "mended");
+    int file = open(path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0644);
+    if (file < 0)
+        return;
+    if (write(file, &now, sizeof(now)) != (ssize_t)sizeof(now))
+        epx_log(EPX_LOG_DEBUG, "record", "%s cannot be written: %s", path, strerror(errno));
+    close(file);
+}
 
 static void touch(const epx_job_view_t *view, const char *what)
 {
@@ -45,12 +75,12 @@ static void touch(const epx_job_view_t *view, const char *what)
         close(file);
 }
 
-int epx_act_is_done(const epx_job_view_t *view)
+int epx_act_is_done(const epx_job_view_t *view, const epx_verdict_t *verdict)
 {
     char path[EPX_RECORDER_PATH_BYTES + 128];
     struct stat info;
     name_file(path, sizeof(path), view->folder, view->job, "done");
-    return stat(path, &info) == 0;
+    return stat(path, &info) == 0 || verdict->found_ns <= mended_ns(view);
 }
 
 /* For the other processes of the job on this host: the same build reads it. */
@@ -129,6 +159,8 @@ int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict,
                        int prints)
 {
     char path[EPX_RECORDER_PATH_BYTES + 128];
+    if (verdict->found_ns <= mended_ns(view))
+        return 0; /* others have said it, and gone on */
     name_file(path, sizeof(path), view->folder, view->job, "reported");
     int file = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
     if (file < 0)

@@ -17,9 +17,9 @@ int epx_act_has_ended(int32_t command, int64_t begun_ns, int64_t now_ns);
 void epx_act_done(const epx_job_view_t *view);
 /* What has been told of a job, by any process; 0: nothing. */
 int epx_act_told(const char *folder, const char *job, epx_verdict_t *verdict_p);
-/* Whether that has been done. */
-int epx_act_is_done(const epx_job_view_t *view);
-/* The job goes on: the next verdict is a new one. */
+/* Whether that has been done: the command of this verdict, or of an earlier one of the same hang. */
+int epx_act_is_done(const epx_job_view_t *view, const epx_verdict_t *verdict);
+/* The job goes on: the next verdict is a new one, and one that was found before is told no more. */
 void epx_act_forget(const epx_job_view_t *view);
 
 /* Ends the waits of one rank as its on_hang says. */

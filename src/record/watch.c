@@ -237,6 +237,29 @@ static int speaks(const job_state_t *state)
     return rank < 0 || !state->view->rank[rank].is_summary;
 }
 
+/* The rank has gone on since a verdict: what was found is not what it waits for now. */
+static int has_cleared(epx_recorder_h r, const job_state_t *state)
+{
+    pthread_mutex_lock(&r->lock);
+    int cleared = epx_get_time(&r->cleared_ns) + SLACK_NS >= state->verdict_ns;
+    pthread_mutex_unlock(&r->lock);
+    return cleared;
+}
+
+/* All ranks here have cleared their verdict: the job goes on, and the next one is a new one. */
+static int is_done_with(const job_state_t *state)
+{
+    int here = 0;
+    for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
+        if (!same_job(r, state))
+            continue;
+        if (!has_cleared(r, state))
+            return 0;
+        here = 1;
+    }
+    return here;
+}
+
 static void act(job_state_t *state, int64_t now)
 {
     epx_recorder_h mine = NULL;
@@ -244,6 +267,11 @@ static void act(job_state_t *state, int64_t now)
         mine = same_job(r, state) ? r : NULL;
     if (mine == NULL || state->has_acted)
         return;
+    /* Told by others, ended by others, and mended before this process had its turn: nothing is left to do. */
+    if (is_done_with(state)) {
+        state->has_acted = 1;
+        return;
+    }
     /* Others speak when the first one has had its time. */
     int64_t patience_ms = is_first(state) ? 0 : 2000;
     if (now - state->verdict_ns < patience_ms * 1000000)
@@ -256,14 +284,14 @@ static void act(job_state_t *state, int64_t now)
         epx_act_done(state->view);
     state->command = 0;
     /* Evidence is out before anything is ended; who did not speak waits until it is. */
-    if (!epx_act_is_done(state->view) && now - state->verdict_ns < (int64_t)30000 * 1000000)
+    if (!epx_act_is_done(state->view, &state->verdict) && now - state->verdict_ns < (int64_t)30000 * 1000000)
         return;
     /* Watchdogs of other hosts find the same a look later, and their ranks leave with its code. */
     if (state->hears && now - state->verdict_ns < (int64_t)SHARE_MS * 1000000)
         return;
     state->has_acted = 1;
     for (epx_recorder_h r = watch.first; r != NULL; r = r->next)
-        if (same_job(r, state))
+        if (same_job(r, state) && !has_cleared(r, state))
             epx_act_end(r, &state->verdict);
 }
 
@@ -358,23 +386,6 @@ static int is_suspicious(epx_recorder_h r, int64_t now, int64_t tick)
     int64_t half = epx_get_time(&seen(r)->hang_ms) * 1000000 / 2 - tick * 1000000;
     int64_t after = half < (int64_t)CLOSE_MS * 1000000 ? half : (int64_t)CLOSE_MS * 1000000;
     return oldest != 0 && now - oldest >= after;
-}
-
-/* All ranks here have cleared their verdict: the job goes on, and the next one is a new one. */
-static int is_done_with(const job_state_t *state)
-{
-    int here = 0;
-    for (epx_recorder_h r = watch.first; r != NULL; r = r->next) {
-        if (!same_job(r, state))
-            continue;
-        pthread_mutex_lock(&r->lock);
-        int cleared = epx_get_time(&r->cleared_ns) + SLACK_NS >= state->verdict_ns;
-        pthread_mutex_unlock(&r->lock);
-        if (!cleared)
-            return 0;
-        here = 1;
-    }
-    return here;
 }
 
 /* The job moves again, or has been mended: what was found is history. */

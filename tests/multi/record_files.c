@@ -14,6 +14,7 @@
 #include <epx/record.h>
 
 #include "base/clock.h"
+#include "record/recorder.h"
 #include "record/system.h"
 #include "support/world.h"
 
@@ -279,6 +280,58 @@ Test(record_files, texts_are_kept_once_and_cut)
     }
     cr_expect_eq(epx_record_text(recorder, "c"), b + 2);
     epx_record_close(&recorder);
+}
+
+/* ---- a watchdog that comes late ---------------------------------------------------------------------------------- */
+
+static void count_end(void *context, const char *reason)
+{
+    (void)reason;
+    __atomic_add_fetch((int *)context, 1, __ATOMIC_SEQ_CST);
+}
+
+/* The process of the lowest rank speaks first, and others wait some seconds for it. What has been mended by
+ * then is not ended once more: it is the next group's life by now. */
+Test(record_files, what_was_mended_is_not_ended_late)
+{
+    static int ended;
+    epx_recorder_config_t config = EPX_RECORDER_CONFIG_INIT;
+    epx_record_op_t op = EPX_RECORD_OP_INIT;
+    epx_record_group_t group = EPX_RECORD_GROUP_INIT;
+    epx_verdict_t verdict = EPX_VERDICT_INIT;
+    epx_recorder_h recorder = NULL;
+    pid_t first = fork();
+    if (first == 0) { /* makes no call, and no watchdog of its own speaks */
+        epx_record_step(open_rank(0, 2, 1));
+        for (;;)
+            pause();
+    }
+    char path[64];
+    snprintf(path, sizeof(path), "%s/rank00000.epxr", folder);
+    for (int64_t until = now_ms() + 20000; access(path, F_OK) != 0 && now_ms() < until;)
+        sleep_ms(5);
+    config.folder = folder, config.job = "test", config.rank = 1, config.ranks = 2, config.hang_ms = 400;
+    config.on_hang = EPX_ON_HANG_ABORT;
+    cr_assert_eq(epx_record_open(&config, &recorder), EPX_OK, "%s", epx_last_error());
+    group.name = "theirs", group.rank = 1;
+    op.group_id = epx_record_group(recorder, &group);
+    op.text_id = epx_record_text(recorder, "all_reduce");
+    epx_record_step(recorder);
+    epx_recorder_on_end(recorder, count_end, &ended, 0);
+    uint64_t handle = epx_record_enqueue(recorder, &op);
+    epx_record_begin(recorder, handle);
+    epx_record_waits(recorder, handle, 0);
+    for (int64_t until = now_ms() + 20000; now_ms() < until && verdict.kind == EPX_VERDICT_NONE; sleep_ms(5))
+        epx_record_verdict(recorder, &verdict);
+    cr_expect_eq(verdict.kind, EPX_VERDICT_HOST_ABSENT, "%s", epx_verdict_name(verdict.kind));
+    cr_expect_eq(ended, 0, "the first rank lives, and was not waited for");
+    epx_record_end(recorder, handle, EPX_ERR_PEER);
+    epx_record_verdict_clear(recorder);
+    sleep_ms(2700);
+    cr_expect_eq(ended, 0, "the watchdog has ended what was mended");
+    epx_record_close(&recorder);
+    kill(first, SIGKILL);
+    waitpid(first, NULL, 0);
 }
 
 /* ---- size and cost ---------------------------------------------------------------------------------------------- */
