@@ -5,6 +5,7 @@
 
 #include "bench/perf/calibrate.h"
 #include "bench/perf/case.h"
+#include "bench/perf/recorder.h"
 #include "bench/perf/report.h"
 #include "bench/perf/rules.h"
 #include "tools/common/program.h"
@@ -58,6 +59,8 @@ int main(int argc, char **argv)
         epx_json_t json = epx_json_begin(stdout, 2), *out = settings.json ? &json : NULL;
         if (settings.calibrate != NULL)
             rc = epx_perf_calibrate(&settings, out);
+        else if (settings.recorder)
+            rc = epx_perf_recorder(&settings, out);
         else
             rc = settings.accept_rules ? accept_rules(&settings, out) : run_cases(&settings, out);
         rc = epx_tool_end(rc);

@@ -185,6 +185,7 @@ static const char notes[] =
     "  epx-perf --skew hot:fraction=0.5,experts=4 --capacity-factor dropless\n"
     "  epx-perf --latency --tokens 128 --ranks 8\n"
     "  epx-perf --accept-rules\n"
+    "  epx-perf --recorder --ranks 2 -i 100\n"
     "  epx-perf --routing file:recorded.epxr --transport all\n"
     "  epx-perf --calibrate machine.json\n"
     "  epx-perf --device cuda --transport ragged --tokens 8192 --width 7168 --experts 256\n"
@@ -212,6 +213,11 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
                         &s->latency),
         epx_option_flag(0, "accept-rules", "time the accept rules: 64 ranks x 524,288 assignments",
                         &s->accept_rules),
+        epx_option_flag(
+            0, "recorder",
+            "what the flight recorder costs: host events, and -i pairs of training steps with and "
+            "without it, eight times",
+            &s->recorder),
         epx_option_text(0, "calibrate", "FILE",
                         "measure the constants of epx-sim's cost model on this machine and write them",
                         &s->calibrate),
@@ -285,12 +291,11 @@ static int find_processes(epx_perf_settings_t *s)
         return epx_tool_fail(EPX_EXIT_USAGE, "%s", epx_last_error());
     if (s->processes == 1)
         return EPX_GO_ON;
-    if (s->calibrate != NULL)
-        return epx_tool_fail(
-            EPX_EXIT_USAGE,
-            "--calibrate plays its ranks as threads of one process, and a launcher started %d: "
-            "start it without the launcher",
-            s->processes);
+    if (s->calibrate != NULL || s->recorder)
+        return epx_tool_fail(EPX_EXIT_USAGE,
+                             "%s plays its ranks as threads of one process, and a launcher started %d: "
+                             "start it without the launcher",
+                             s->recorder ? "--recorder" : "--calibrate", s->processes);
     if (s->routing != NULL && s->ranks != s->processes)
         return epx_tool_fail(EPX_EXIT_USAGE,
                              "--routing: %s has %d ranks, and a launcher started %d processes: start as many",
@@ -331,7 +336,7 @@ int epx_perf_settings_read(epx_perf_settings_t *s, int argc, char **argv)
         rc = find_processes(s);
     if (rc == EPX_GO_ON)
         rc = check_together(s);
-    if (rc != EPX_GO_ON || s->accept_rules || s->calibrate != NULL)
+    if (rc != EPX_GO_ON || s->accept_rules || s->recorder || s->calibrate != NULL)
         return rc;
     char sender[32], waves[32];
     snprintf(sender, sizeof sender, "%.15g", s->sender_factor);

@@ -30,7 +30,7 @@ enum { EPX_PERF_TRANSPORTS_MAX = 16, EPX_PERF_SIZES_MAX = 64, EPX_PERF_BUDGETS_M
 
 typedef struct epx_perf_settings {
     int32_t processes, rank; /* by what a launcher says; 1 and 0 where ranks are threads */
-    int32_t json, check, cold, latency, accept_rules;
+    int32_t json, check, cold, latency, accept_rules, recorder;
     const char *transports; /* as given: a list; NULL: as the environment or `auto` says */
     char transport_text[512];
     const char *transport[EPX_PERF_TRANSPORTS_MAX]; /* NULL: leave it to the library */
