@@ -207,7 +207,7 @@ static int train_once(epx_trainer_t *trainer, epx_step_times_t *times, epx_metri
         code = epx_model_forward(model, &pass, trainer->inputs, trainer->targets, &times->loss_sum);
         if (code == EPX_TRAIN_OK)
             code = epx_model_backward(model);
-        code = epx_trainer_failover_done(trainer, code, &again);
+        code = epx_trainer_failover_done(trainer, "step", code, &again);
     } while (again);
     int64_t since = epx_train_clock_ns();
     if (code == EPX_TRAIN_OK)
@@ -272,7 +272,11 @@ int epx_trainer_evaluate(epx_trainer_t *trainer, double *loss_p)
             epx_data_validation(&trainer->data, sequence, s * there / count, trainer->inputs + place,
                                 trainer->targets + place);
         }
-        code = epx_model_forward(trainer->model, &pass, trainer->inputs, trainer->targets, &loss);
+        int again = 0;
+        do {
+            code = epx_model_forward(trainer->model, &pass, trainer->inputs, trainer->targets, &loss);
+            code = epx_trainer_failover_done(trainer, "evaluation", code, &again);
+        } while (again);
         sum += loss;
     }
     if (code == EPX_TRAIN_OK)

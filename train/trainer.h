@@ -51,10 +51,11 @@ int epx_trainer_close_routing(epx_trainer_t *trainer);
 void epx_trainer_force(epx_trainer_t *trainer, int64_t step);
 
 /* A step that survives a stall. (trainer_failover.c) begin: where EPX_ON_HANG asks for it; collective. done:
- * after the exchange of a step, with its code; *again_p = 1: the group has been recovered with another
- * transport, and the step is to be done again from its inputs. Collective. */
+ * after the exchange of a step, or of some sequences of an evaluation (`what`), with its code; *again_p = 1:
+ * the group has been recovered with another transport, and that is to be done again from its inputs.
+ * Collective. */
 int epx_trainer_failover_begin(epx_trainer_t *trainer);
-int epx_trainer_failover_done(epx_trainer_t *trainer, int code, int *again_p);
+int epx_trainer_failover_done(epx_trainer_t *trainer, const char *what, int code, int *again_p);
 
 /* Fills in what all ranks know of the step together. Collective. (trainer_report.c) */
 typedef struct epx_step_times {

@@ -50,7 +50,7 @@ static epx_verdict_t hear(const epx_trainer_t *trainer)
     return verdict;
 }
 
-static int recover(epx_trainer_t *trainer, const epx_verdict_t *verdict)
+static int recover(epx_trainer_t *trainer, const char *what, const epx_verdict_t *verdict)
 {
     epx_model_t *model = trainer->model;
     epx_model_attach(model, NULL, 0);
@@ -65,14 +65,13 @@ static int recover(epx_trainer_t *trainer, const epx_verdict_t *verdict)
     if (code == EPX_TRAIN_OK && trainer->ranks.rank == 0)
         fprintf(stderr,
                 "epx-train: step %lld: %s of rank %d, %s wave %d; the group goes on with transport %s and "
-                "the step is done "
-                "again\n",
+                "the %s is done again\n",
                 (long long)trainer->progress.step, epx_verdict_name(verdict->kind), verdict->rank,
-                verdict->op, verdict->wave, trainer->exchange->transport);
+                verdict->op, verdict->wave, trainer->exchange->transport, what);
     return code;
 }
 
-int epx_trainer_failover_done(epx_trainer_t *trainer, int code, int *again_p)
+int epx_trainer_failover_done(epx_trainer_t *trainer, const char *what, int code, int *again_p)
 {
     *again_p = 0;
     if (!trainer->step_comm)
@@ -87,7 +86,7 @@ int epx_trainer_failover_done(epx_trainer_t *trainer, int code, int *again_p)
     if (verdict.failover[0] == '\0')
         return code;
     trainer->failovers++;
-    code = recover(trainer, &verdict);
+    code = recover(trainer, what, &verdict);
     *again_p = code == EPX_TRAIN_OK;
     return code;
 }

@@ -1,7 +1,8 @@
 #!/bin/bash
 # EPX_ON_HANG=failover: a run that loses a signal of ragged in the middle of a step goes on with pooled_wave, and from that
-# step on its losses are those of a run that goes from the same parameters with pooled_wave. Other verdicts end the run
-# with their exit code.
+# step on its losses are those of a run that goes from the same parameters with pooled_wave. A second loss, in the
+# evaluation, is survived as well. Other verdicts end the run with their exit code. All pairs of transports, on threads and
+# on processes:  tests/multi/failover.py build/bin/epx-train --all
 # shellcheck source=tests/support/shell.sh
 . tests/support/shell.sh
 
@@ -11,6 +12,8 @@ small=(--layers 2 --width 32 --heads 4 --head-width 8 --sequence 32 --experts 8 
     --latent 16 --shared-width 16 --batch 2 --warmup 2 --peak-flops 1e11 --ranks 4 --steps 12)
 # Two layers with two chunks: a route and eight calls for each, eighteen in a step. The eighth step begins with 127.
 first=128 next_step=145
+# With pooled_wave's three waves a step has 26; five of them go before the evaluation's route and dispatch.
+evaluation=$((first + 1 + 5 * 26 + 2)) # rank 3 stood in the combine behind
 
 # losses FROM: "step loss transport" of the steps from FROM on, as the metrics have them.
 losses() {
@@ -26,13 +29,15 @@ same() {
 export EPX_HANG_MS=2000
 EPX_RECORD=$folder/lost EPX_TRANSPORT=ragged EPX_ON_HANG=failover:pooled_wave \
     EPX_ON_HANG_CMD="echo once >> $folder/commands; test -e" \
-    EPX_FAULT="rank=2 op=dispatch seq=$first peer=1 at=signal.pre do=drop" \
+    EPX_FAULT="rank=2 op=dispatch seq=$first peer=1 at=signal.pre do=drop; rank=3 op=dispatch seq=$evaluation peer=0 at=signal.pre do=drop" \
     run epx-train "${small[@]}" --metrics "$folder/failover"
 expect_code 0
 expect_err '^epx: job .* is stuck: SIGNAL_LOST\(2 -> 1\)$'
-expect_err '^epx-train: step 7: SIGNAL_LOST of rank 2, dispatch wave 0; the group goes on with transport pooled_wave'
+expect_err '^epx-train: step 7: SIGNAL_LOST of rank 2, dispatch wave 0; the group goes on with transport pooled_wave and the step '
+expect_err '^epx: job .* is stuck: SIGNAL_LOST\(3 -> 0\)$'
+expect_err '^epx-train: step 12: SIGNAL_LOST of rank 3, dispatch wave 0; the group goes on with transport pooled_wave and the evaluation '
 checks=$((checks + 1))
-[ "$(cat "$folder/commands")" = once ] || wrong 'EPX_ON_HANG_CMD was not run once'
+[ "$(xargs < "$folder/commands")" = 'once once' ] || wrong 'EPX_ON_HANG_CMD was not run once for each'
 losses "$folder/failover" 0 > "$folder/all"
 checks=$((checks + 1))
 [ "$(awk '{ print $3 }' "$folder/all" | uniq -c | xargs)" = '7 ragged 5 pooled_wave' ] || wrong "the transports are not 7 x ragged, 5 x pooled_wave"
@@ -46,6 +51,19 @@ expect_code 0
 losses "$folder/failover" 7 > "$folder/a"
 losses "$folder/undisturbed" 7 > "$folder/b"
 same 'losses after the fail-over' "$folder/a" "$folder/b"
+grep -o '"validation_loss": [0-9.]*' "$folder/failover" > "$folder/a"
+grep -o '"validation_loss": [0-9.]*' "$folder/undisturbed" > "$folder/b"
+same 'loss of the evaluation' "$folder/a" "$folder/b"
+
+# Two groups of two ranks, every rank a process: the stall is in a step's way back, and the group that has none recovers too.
+if [ -z "${SANITIZE:-}" ] && "$bin/epx-info" -f | grep -Eq '^[* ]*ucx +[0-9]'; then
+    last='tests/multi/failover.py'
+    timeout 120 python3 tests/multi/failover.py "$bin/epx-train" --processes --from ring --to ragged --where backward --step 2 \
+        > "$out" 2> "$err"
+    code=$?
+    expect_code 0
+    expect_out '^1 of 1 '
+fi
 
 # A rank that is busy elsewhere is no transport's fault: the run leaves with what the verdict says.
 EPX_RECORD=$folder/stuck EPX_TRANSPORT=ragged EPX_ON_HANG=failover:pooled_wave \
