@@ -179,6 +179,9 @@ static const char notes[] =
     "piece by the device's own copy. Over fabric local ranks share the GPU; over nccl each has its\n"
     "own, and what the link does alone of the same bytes is shown beside.\n"
     "\n"
+    "--recorder times the flight recorder: host events, and the step of epx-train's preset tiny with and\n"
+    "without a record in turns, -i pairs of steps in each of eight rounds.\n"
+    "\n"
     "examples:\n"
     "  epx-perf --transport all --op all\n"
     "  epx-perf --transport ragged --wire assignment --sizes 128:16K:2 --json\n"
@@ -195,6 +198,10 @@ static const char notes[] =
     "  epx-perf --device cuda --width 7168 --sm-budget 8,16,24,32,64,0 --beside\n"
     "\n"
     "exit code: 0 measured (and checked), 1 a check or a call failed, 2 bad usage";
+
+static const char about[] =
+    "Measures dispatch and combine and their backward calls over ranks that are threads of this process, or "
+    "processes that a launcher started; checks every row, and compares with the machine's own memcpy.";
 
 static int parse(epx_perf_settings_t *s, int argc, char **argv)
 {
@@ -213,11 +220,7 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
                         &s->latency),
         epx_option_flag(0, "accept-rules", "time the accept rules: 64 ranks x 524,288 assignments",
                         &s->accept_rules),
-        epx_option_flag(
-            0, "recorder",
-            "what the flight recorder costs: host events, and -i pairs of training steps with and "
-            "without it, eight times",
-            &s->recorder),
+        epx_option_flag(0, "recorder", "time the flight recorder, with training steps", &s->recorder),
         epx_option_text(0, "calibrate", "FILE",
                         "measure the constants of epx-sim's cost model on this machine and write them",
                         &s->calibrate),
@@ -270,13 +273,7 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
         epx_option_flag(0, "json", "print JSON", &s->json),
         epx_option_end(),
     };
-    const epx_program_t program = {
-        "epx-perf",
-        "Measures dispatch and combine and their backward calls over ranks that are threads of this "
-        "process, or processes that a launcher started; checks every row, and compares with the machine's "
-        "own "
-        "memcpy.",
-        NULL, options, notes};
+    const epx_program_t program = {"epx-perf", about, NULL, options, notes};
     int rc = epx_command_line(&program, argc, argv, NULL);
     s->check &= !no_check;
     return rc;
