@@ -61,4 +61,6 @@ report() {
 report format format
 report headers headers
 report sources python3 tools/lint/sources.py "${code[@]}" "${text[@]}"
+mapfile -t pages < <(printf '%s\n' "${text[@]}" | grep '\.md$')
+report pages python3 tools/lint/pages.py "${pages[@]}"
 exit $status
