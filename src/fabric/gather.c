@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/fail.h"
+
 typedef enum step_state { STEP_PENDING, STEP_ARRIVED, STEP_FAILED } step_state_t;
 
 static uint64_t step_in(uint64_t word) { return word >> 1; }
@@ -110,4 +112,22 @@ epx_status_t epx_gather(epx_gather_t *gather, const void *send, void *receive, s
         done += now;
     } while (status == EPX_OK && done < bytes);
     return status;
+}
+
+epx_status_t epx_circle_close(const epx_fabric_t *fabric, const char *name, const uint8_t *alive,
+                              int32_t *room, epx_circle_t *circle_p)
+{
+    epx_circle_t circle = {.rank = room};
+    if (!alive[fabric->rank])
+        return epx_fail(EPX_ERR_PEER, "%s: rank %d came too late to recover: the others went on without it",
+                        name, fabric->rank);
+    for (int32_t r = 0; r < fabric->ranks; r++) {
+        if (!alive[r])
+            continue;
+        if (r == fabric->rank)
+            circle.me = circle.size;
+        room[circle.size++] = r;
+    }
+    *circle_p = circle;
+    return EPX_OK;
 }

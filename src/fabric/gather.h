@@ -24,6 +24,23 @@ typedef struct epx_circle {
     int32_t size, me;    /* my place */
 } epx_circle_t;
 
+/* How a meeting of survivors ends. alive [S]: 1 for who was there in time; EPX_ERR_PEER where this rank was
+ * not. room [S] takes their ranks, and stays with the circle. */
+epx_status_t epx_circle_close(const epx_fabric_t *fabric, const char *name, const uint8_t *alive,
+                              int32_t *room, epx_circle_t *circle_p);
+
+/* By what they meet from then on: allgather(context, ...) is the fabric's. */
+static inline epx_bootstrap_t epx_circle_bootstrap(const epx_circle_t *circle, void *context,
+                                                   int (*allgather)(void *context, const void *send,
+                                                                    void *receive, size_t bytes))
+{
+    return (epx_bootstrap_t){.size_of_struct = sizeof(epx_bootstrap_t),
+                             .context = context,
+                             .rank = circle->me,
+                             .size = circle->size,
+                             .allgather = allgather};
+}
+
 static inline int32_t epx_circle_rank(const epx_circle_t *circle, int32_t i)
 {
     return circle->rank != NULL ? circle->rank[i] : i;

@@ -480,7 +480,7 @@ static int all_have_put(void *context)
 {
     const gather_t *gather = context;
     const sim_fabric_t *fabric = gather->fabric;
-    for (int i = 0; i < fabric->alive_count; i++)
+    for (int i = 0; i < fabric->survivors.size; i++)
         if (fabric->hub->gathered[fabric->alive[i]] < gather->number)
             return 0;
     return 1;
@@ -496,7 +496,7 @@ static int gather_survivors(void *context, const void *send_block, void *receive
     memcpy(box + (size_t)fabric->base.rank * SIM_GATHER_BYTES, send_block, bytes);
     fabric->hub->gathered[fabric->base.rank] = gather.number;
     sim_wait(all_have_put, &gather, INT64_MAX);
-    for (int i = 0; i < fabric->alive_count; i++)
+    for (int i = 0; i < fabric->survivors.size; i++)
         memcpy((uint8_t *)receive + (size_t)i * bytes, box + (size_t)fabric->alive[i] * SIM_GATHER_BYTES,
                bytes);
     return 0;
@@ -514,20 +514,12 @@ static epx_status_t sim_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8_
         hub->closed = 1;
     sim_wait(meeting_over, hub, sim_now_ns() + timeout_ms * 1000000);
     hub->closed = 1;
-    fabric->alive_count = 0;
-    for (int r = 0; r < hub->ranks; r++) {
+    for (int r = 0; r < hub->ranks; r++)
         alive_p[r] = (uint8_t)hub->member[r]->joined;
-        if (r == base->rank)
-            fabric->alive_rank = fabric->alive_count;
-        if (alive_p[r])
-            fabric->alive[fabric->alive_count++] = r;
-    }
-    *bootstrap_p = (epx_bootstrap_t){.size_of_struct = sizeof(epx_bootstrap_t),
-                                     .context = fabric,
-                                     .rank = fabric->alive_rank,
-                                     .size = fabric->alive_count,
-                                     .allgather = gather_survivors};
-    return EPX_OK;
+    epx_status_t status = epx_circle_close(base, "simulated", alive_p, fabric->alive, &fabric->survivors);
+    if (status == EPX_OK)
+        *bootstrap_p = epx_circle_bootstrap(&fabric->survivors, fabric, gather_survivors);
+    return status;
 }
 
 const epx_fabric_ops_t sim_fabric_ops = {

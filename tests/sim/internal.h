@@ -2,6 +2,7 @@
 #ifndef TESTS_SIM_INTERNAL_H
 #define TESTS_SIM_INTERNAL_H
 
+#include "fabric/gather.h"
 #include "sim/fabric.h"
 #include "sim/fibres.h"
 
@@ -41,7 +42,7 @@ typedef struct sim_fabric {
     int joined, closed;
     uint64_t gathers; /* of the survivors' bootstrap */
     int32_t *alive;   /* [S] */
-    int32_t alive_count, alive_rank;
+    epx_circle_t survivors;
     struct sim_fabric *next; /* of all that are open */
 } sim_fabric_t;
 

@@ -141,8 +141,7 @@ epx_status_t epx_local_gather(local_fabric_t *fabric, int32_t extra_channel, con
     epx_gather_t gather =
         gather_on(fabric, &making, fabric->config.exchange_channels + extra_channel, timeout_ms, &result);
     if (survivors)
-        gather.circle =
-            (epx_circle_t){.rank = fabric->alive, .size = fabric->alive_count, .me = fabric->alive_rank};
+        gather.circle = fabric->survivors;
     epx_status_t status = epx_gather(&gather, send, receive, bytes);
     if (status == EPX_OK)
         return EPX_OK;
@@ -198,23 +197,12 @@ epx_status_t epx_local_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8_t
         epx_bell_sleep(&fabric->bell, bell, deadline);
     }
     ring_all(fabric);
-    if (!fabric->joined)
-        return epx_fail(EPX_ERR_PEER, "%s: rank %d came too late to recover: the others went on without it",
-                        fabric->config.name, base->rank);
-    fabric->alive_count = 0;
-    for (int32_t r = 0; r < base->ranks; r++) {
-        /* Under the closed meeting `joined` does not change any more; the lock gave the order. */
+    /* Under the closed meeting `joined` does not change any more; the lock gave the order. */
+    for (int32_t r = 0; r < base->ranks; r++)
         alive_p[r] = (uint8_t)fabric->peer[r]->joined;
-        if (!alive_p[r])
-            continue;
-        if (r == base->rank)
-            fabric->alive_rank = fabric->alive_count;
-        fabric->alive[fabric->alive_count++] = r;
-    }
-    *bootstrap_p = (epx_bootstrap_t){.size_of_struct = sizeof(epx_bootstrap_t),
-                                     .context = fabric,
-                                     .rank = fabric->alive_rank,
-                                     .size = fabric->alive_count,
-                                     .allgather = survivors_gather};
-    return EPX_OK;
+    epx_status_t status =
+        epx_circle_close(base, fabric->config.name, alive_p, fabric->alive, &fabric->survivors);
+    if (status == EPX_OK)
+        *bootstrap_p = epx_circle_bootstrap(&fabric->survivors, fabric, survivors_gather);
+    return status;
 }

@@ -105,8 +105,8 @@ struct local_fabric {
     local_segment_t *segment; /* [segments_max] */
     int32_t segments;
     int32_t joined; /* survivors: I was there; under the hub's lock */
-    int32_t *alive; /* [S] survivors' old ranks, for the channel of the survivors */
-    int32_t alive_count, alive_rank;
+    int32_t *alive; /* [S] survivors' old ranks, which their circle keeps */
+    epx_circle_t survivors;
     _Alignas(64) epx_bell_t bell;
     _Atomic uintptr_t awaits; /* B1: the word's address; 0: has not slept yet */
 };

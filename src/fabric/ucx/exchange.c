@@ -133,8 +133,7 @@ epx_status_t epx_ucx_gather(ucx_fabric_t *fabric, int32_t extra_channel, const v
     epx_gather_t gather =
         gather_on(&watch, fabric->config.exchange_channels + extra_channel, timeout_ms, &result);
     if (survivors)
-        gather.circle =
-            (epx_circle_t){.rank = fabric->alive, .size = fabric->alive_count, .me = fabric->alive_rank};
+        gather.circle = fabric->survivors;
     epx_status_t status = epx_gather(&gather, send, receive, bytes);
     if (status == EPX_OK)
         return EPX_OK;

@@ -120,8 +120,9 @@ struct ucx_fabric {
     int64_t in_flight; /* puts; under the engine's lock */
     atomic_int any_dead;
     _Atomic uint64_t first_abort; /* 0, or (aborting rank + 1) << 32 | (culprit + 1) */
-    int32_t joined, alive_count, alive_rank;
-    int32_t *alive;     /* [S] survivors' old ranks */
+    int32_t joined;
+    int32_t *alive; /* [S] survivors' old ranks, which their circle keeps */
+    epx_circle_t survivors;
     int is_closing;     /* handed to the engine; under its lock */
     ucx_fabric_t *next; /* of the engine's list */
 };

@@ -108,21 +108,8 @@ epx_status_t epx_ucx_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8_t *
         join(fabric);
         meet(fabric, timeout_ms, alive_p);
     }
-    if (!alive_p[base->rank])
-        return epx_fail(EPX_ERR_PEER, "%s: rank %d came too late to recover: the others went on without it",
-                        fabric->name, base->rank);
-    fabric->alive_count = 0;
-    for (int32_t r = 0; r < base->ranks; r++) {
-        if (!alive_p[r])
-            continue;
-        if (r == base->rank)
-            fabric->alive_rank = fabric->alive_count;
-        fabric->alive[fabric->alive_count++] = r;
-    }
-    *bootstrap_p = (epx_bootstrap_t){.size_of_struct = sizeof(epx_bootstrap_t),
-                                     .context = fabric,
-                                     .rank = fabric->alive_rank,
-                                     .size = fabric->alive_count,
-                                     .allgather = survivors_gather};
-    return EPX_OK;
+    epx_status_t status = epx_circle_close(base, fabric->name, alive_p, fabric->alive, &fabric->survivors);
+    if (status == EPX_OK)
+        *bootstrap_p = epx_circle_bootstrap(&fabric->survivors, fabric, survivors_gather);
+    return status;
 }
