@@ -37,17 +37,22 @@ compile = $(CC) $(strip $(call flags_of,$1)) -c $1
 # Files that remember what was built with what. They are written, while make reads this, when that has changed.
 remember = $(if $(and $(wildcard $1),$(call same,$(file <$1),$2)),,$(shell mkdir -p $(BUILD)/keys)$(file >$1,$2))
 same = $(and $(findstring x$1,x$2),$(findstring x$2,x$1))
-ALL_FLAGS := $(strip $(CC) $(foreach s,src/ kernels/host/ train/ train/host/ tests/ bench/ bindings/,$(call flags_of,$s)) \
+ALL_FLAGS := $(strip $(CC) $(foreach s,src/ kernels/host/ train/ train/host/ tests/ bench/,$(call flags_of,$s)) \
 	$(LINK_FLAGS) $(LINK_LIBS) $(TRAIN_FEATURE_LIBS) $(TEST_FEATURE_LIBS))
 FLAGS_KEY := $(BUILD)/keys/flags
 $(call remember,$(CONFIG_KEY),$(strip $(CC) $(FEATURES) without $(WITHOUT) $(NCCL_HOMES) $(CUDA_HOME) $(NVCC) $(PYTHON)))
 $(if $(CONFIGURED),$(call remember,$(FLAGS_KEY),$(ALL_FLAGS)))
-$(CONFIG_KEY) $(FLAGS_KEY): ;
+# Another PYTHON has XLA's header elsewhere: that concerns the custom calls alone.
+BINDINGS_KEY := $(BUILD)/keys/bindings
+$(if $(CONFIGURED),$(call remember,$(BINDINGS_KEY),$(strip $(CC) $(call flags_of,bindings/))))
+$(CONFIG_KEY) $(FLAGS_KEY) $(BINDINGS_KEY): ;
 
 $(BUILD)/obj/%.c.o: %.c $(FLAGS_KEY)
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(call compile,$<) -MMD -MP -o $@
+
+$(call objects,$(JAX_SRCS)): $(BINDINGS_KEY)
 
 # The training loop once more in double precision, for tests of its gradients.
 $(BUILD)/obj/double/%.c.o: %.c $(FLAGS_KEY)
