@@ -126,8 +126,8 @@ link() { # NAME LIMIT ARGUMENT...
 if ! wanted link || [ "$gpus" -lt 2 ]; then
     why='one GPU'
     wanted link || why='not among the parts of --only'
-    for name in small-indexed small-expanded small-backward indexed-4096 expanded-4096 indexed-8192 expanded-8192 budget sweep \
-        one hot pooled pooled-expanded pooled-small ring backward cold mpirun; do
+    for name in small-indexed small-expanded small-backward indexed-4096 expanded-4096 indexed-8192 expanded-8192 \
+        graph-indexed-4096 graph-indexed-8192 graph-expanded-8192 budget sweep one hot pooled pooled-expanded pooled-small ring backward cold mpirun; do
         leave_out "n-$name" "$why"
     done > /dev/null
     echo "left out: what lies between GPUs: $why"
@@ -142,6 +142,10 @@ else
     link n-expanded-4096 40 "${rank[@]}" --batch expanded --experts 256 --tokens 4096 -i 15 "${whole[@]}" --no-check
     link n-indexed-8192 40 "${rank[@]}" --batch indexed --experts 64 --tokens 8192 -i 15 "${whole[@]}" --no-check
     link n-expanded-8192 40 "${rank[@]}" --batch expanded --experts 64 --tokens 8192 -i 15 "${whole[@]}" --no-check
+    # The same from graphs: a program records its calls or makes them, and the table has both.
+    link n-graph-indexed-4096 30 "${rank[@]}" --graph --batch indexed --experts 256 --tokens 4096 -i 15 "${whole[@]}"
+    link n-graph-indexed-8192 30 "${rank[@]}" --graph --batch indexed --experts 64 --tokens 8192 -i 15 "${whole[@]}" --no-check
+    link n-graph-expanded-8192 30 "${rank[@]}" --graph --batch expanded --experts 64 --tokens 8192 -i 15 "${whole[@]}" --no-check
     link n-budget 50 "${rank[@]}" --batch indexed --experts 64 --tokens 8192 -i 12 --sm-budget 24 --beside --no-check \
         --op 'route,dispatch,combine,combine_start'
     link n-sweep 60 "${rank[@]}" --batch indexed --experts 64 --tokens 8192 -i 7 --sm-budget 4,8,16,24,32,64,0 --no-check

@@ -99,8 +99,10 @@ static void capture_rank(rank_t *self)
     world_meet(self);
     epx_group_abort(s.session.group, "the test is over");
     epx_plan_destroy(&s.plan);
-    step_free(&s, waves);
+    /* Memory of a GPU is given back when all of that GPU is idle. Couriers that tell of the end keep it busy,
+     * each until another rank's courier gets at its own GPU; so the group is closed first. */
     session_close(&s.session);
+    step_free(&s, waves);
 }
 
 Test(sends, a_graph_is_refused)
