@@ -37,6 +37,7 @@ static const char *const wire_choices[] = {"auto", "assignment", "rank", NULL};
 static const char *const batch_choices[] = {"expanded", "indexed", NULL};
 static const char *const check_choices[] = {"off", "canary", "full", NULL};
 static const char *const path_choices[] = {"auto", "window", "sendrecv", NULL};
+static const char *const dump_choices[] = {"off", "culprit", NULL};
 static const char *const pin_choices[] = {"auto", "off", NULL};
 static const char *const log_choices[] = {"error", "warn", "info", "debug", "trace", NULL};
 static const char *const fabric_names[] = {"auto", "local", "ucx", "nccl", NULL};
@@ -79,6 +80,8 @@ static const epx_config_row_t rows[] = {
      NOWHERE, TO(on_hang), EPX_CONFIG_TEXT_BYTES, 0},
     {"ON_HANG_CMD", ROW_TEXT, "", "a command", "run once with the report's folder before anything is ended",
      NULL, NOWHERE, TO(on_hang_cmd), EPX_CONFIG_TEXT_BYTES, 0},
+    {"CORE_DUMP", ROW_CHOICE, "off", "off, culprit", "the culprit's GPU core dump before waits are ended",
+     dump_choices, NOWHERE, TO(core_dump), 4, 0},
     {"RECORD", ROW_TEXT, "auto", "auto (a new folder under /dev/shm), a folder, off", "flight recorder files",
      NULL, NOWHERE, TO(record), EPX_CONFIG_TEXT_BYTES, 0},
     {"STATS", ROW_TEXT, "", "a folder", "per-step JSONL of drops, waits and bytes, one file per rank", NULL,
@@ -401,7 +404,8 @@ epx_status_t epx_config_resolve(const epx_group_config_t *config, const char *tr
 epx_status_t epx_config_record(const epx_group_config_t *config, epx_settings_t *settings_p)
 {
     epx_config_texts_t texts;
-    static const char *const names[] = {"HANG_MS", "TIMEOUT_MS", "ON_HANG", "ON_HANG_CMD", "RECORD"};
+    static const char *const names[] = {"HANG_MS",     "TIMEOUT_MS", "ON_HANG",
+                                        "ON_HANG_CMD", "CORE_DUMP",  "RECORD"};
     memset(settings_p, 0, sizeof(*settings_p));
     for (int32_t i = 0; i < ROWS; i++) {
         epx_setting_t setting;
@@ -439,6 +443,12 @@ int epx_config_fault(char *text, size_t bytes)
         return 0;
     snprintf(text, bytes, "%s", given);
     return 1;
+}
+
+int epx_config_core_dump_is_asked(void)
+{
+    const char *text = getenv("EPX_CORE_DUMP");
+    return text != NULL && strcmp(text, dump_choices[1]) == 0;
 }
 
 int epx_config_record_is_asked(void)

@@ -33,6 +33,7 @@ typedef struct epx_settings {
     char stats[EPX_CONFIG_TEXT_BYTES]; /* folder or "" */
     char fault[EPX_CONFIG_TEXT_BYTES]; /* a specification that has been read well, or "" */
     char record[EPX_CONFIG_TEXT_BYTES], on_hang[EPX_CONFIG_TEXT_BYTES], on_hang_cmd[EPX_CONFIG_TEXT_BYTES];
+    int32_t core_dump; /* 2: of the culprit */
     int32_t log_level;
 } epx_settings_t;
 
@@ -57,6 +58,8 @@ epx_status_t epx_config_resolve(const epx_group_config_t *config, const char *tr
 /* The rows of the flight recorder and its watchdog alone; hang_ms and timeout_ms of config (may be NULL)
  * count. */
 epx_status_t epx_config_record(const epx_group_config_t *config, epx_settings_t *settings_p);
+/* Whether EPX_CORE_DUMP asks for dumps; a value that cannot be asks for none, and is an error elsewhere. */
+int epx_config_core_dump_is_asked(void);
 /* Whether EPX_RECORD names a folder. */
 int epx_config_record_is_asked(void);
 

@@ -8,6 +8,7 @@
 #include "base/structs.h"
 #include "core/comm_record.h"
 #include "core/config.h"
+#include "core/core_dump.h"
 #include "core/device_record.h"
 #include "record/recorder.h"
 
@@ -55,7 +56,7 @@ static epx_on_hang_t action_of(const epx_recorder_config_t *config, const epx_se
 
 epx_status_t epx_record_open(const epx_recorder_config_t *config, epx_recorder_h *recorder_p)
 {
-    char folder[EPX_CONFIG_TEXT_BYTES];
+    char folder[EPX_CONFIG_TEXT_BYTES], pipe[EPX_RECORDER_PATH_BYTES], file[EPX_RECORDER_PATH_BYTES];
     epx_settings_t settings;
     if (config == NULL || recorder_p == NULL ||
         !epx_struct_fits(config, config->size, sizeof(epx_recorder_config_t)))
@@ -78,6 +79,7 @@ epx_status_t epx_record_open(const epx_recorder_config_t *config, epx_recorder_h
         default_folder(folder, sizeof(folder), job);
     else
         snprintf(folder, sizeof(folder), "%s", settings.record);
+    epx_core_dump_paths(pipe, sizeof(pipe), file, sizeof(file));
     epx_recorder_set_up_t set_up = {.folder = folder,
                                     .keeps = !is_default,
                                     .job = job,
@@ -91,6 +93,8 @@ epx_status_t epx_record_open(const epx_recorder_config_t *config, epx_recorder_h
                                     .hang_ms = settings.hang_ms,
                                     .timeout_ms = settings.timeout_ms,
                                     .on_hang_cmd = settings.on_hang_cmd,
+                                    .dump_pipe = pipe,
+                                    .dump_file = file,
                                     .watched = !config->no_watchdog,
                                     .find_device = epx_device_record_find,
                                     .use = epx_device_record_use};

@@ -182,6 +182,12 @@ int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict,
     return child;
 }
 
+int epx_act_ends_all(epx_recorder_h r, const epx_verdict_t *verdict)
+{
+    return r->on_hang == EPX_ON_HANG_ABORT ||
+           (r->on_hang == EPX_ON_HANG_FAILOVER && verdict->action != EPX_ACTION_RECOVER);
+}
+
 void epx_act_end(epx_recorder_h r, const epx_verdict_t *verdict)
 {
     char title[128], reason[192];

@@ -22,6 +22,8 @@ int epx_act_is_done(const epx_job_view_t *view, const epx_verdict_t *verdict);
 /* The job goes on: the next verdict is a new one, and one that was found before is told no more. */
 void epx_act_forget(const epx_job_view_t *view);
 
+/* Whether the rank leaves: its waits are ended, and the group is not to be recovered in place. */
+int epx_act_ends_all(epx_recorder_h recorder, const epx_verdict_t *verdict);
 /* Ends the waits of one rank as its on_hang says. */
 void epx_act_end(epx_recorder_h recorder, const epx_verdict_t *verdict);
 

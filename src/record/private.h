@@ -48,6 +48,7 @@ struct epx_recorder {
     int32_t keeps, watched, knows_domain;
     epx_on_hang_t on_hang;
     char failover[64], command[512];
+    char dump_pipe[EPX_RECORDER_PATH_BYTES], dump_file[EPX_RECORDER_PATH_BYTES]; /* pipe "": none */
     pthread_mutex_t lock; /* of the two below; never held across a wait, but while a wait is being ended */
     epx_recorder_ending_t end[EPX_RECORDER_ENDS];
     epx_verdict_t verdict;

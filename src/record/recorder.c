@@ -245,6 +245,8 @@ epx_status_t epx_recorder_open(const epx_recorder_set_up_t *s, epx_recorder_h *r
     epx_put_text(r->folder, sizeof(r->folder), s->folder);
     epx_put_text(r->failover, sizeof(r->failover), s->failover);
     epx_put_text(r->command, sizeof(r->command), s->on_hang_cmd);
+    epx_put_text(r->dump_pipe, sizeof(r->dump_pipe), s->dump_pipe);
+    epx_put_text(r->dump_file, sizeof(r->dump_file), s->dump_file);
     if (s->watched)
         epx_watch_add(r);
     *recorder_p = r;

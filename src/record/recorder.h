@@ -29,7 +29,9 @@ typedef struct epx_recorder_set_up {
     int64_t hang_ms, timeout_ms;
     epx_on_hang_t on_hang;
     const char *failover, *on_hang_cmd; /* NULL: none; copied */
-    int32_t watched;                    /* 1: this process's watchdog looks at it */
+    /* Of the driver's core dump of the rank's GPU; pipe "" or NULL: none is wanted. Copied. */
+    const char *dump_pipe, *dump_file;
+    int32_t watched; /* 1: this process's watchdog looks at it */
     /* Called at the first mark in a stream where no device writes yet: may call epx_recorder_attach. NULL:
      * none. */
     void (*find_device)(epx_recorder_h recorder);

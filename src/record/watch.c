@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "record/act.h"
+#include "record/dump.h"
 #include "record/facts.h"
 #include "record/summary.h"
 #include "record/watch.h"
@@ -50,6 +51,7 @@ typedef struct job_state {
     int32_t has_verdict, has_acted;
     int32_t hears;   /* of ranks on other hosts there is a way to hear */
     int32_t command; /* EPX_ON_HANG_CMD's process while it is waited for */
+    epx_dump_t dump; /* of the culprit, where it is a rank of this process */
     epx_verdict_t verdict;
     int64_t verdict_ns, stuck_ns; /* stuck_ns: when it was last seen to hold */
     uint64_t errors;              /* reports of errors, summed over the ranks here */
@@ -260,6 +262,16 @@ static int is_done_with(const job_state_t *state)
     return here;
 }
 
+/* The culprit's GPU is dumped before its waits are ended, and only where they will be. */
+static int is_dumped(job_state_t *state, int64_t now)
+{
+    for (epx_recorder_h r = watch.first; r != NULL; r = r->next)
+        if (same_job(r, state) && r->head->rank == state->verdict.rank &&
+            epx_act_ends_all(r, &state->verdict))
+            return epx_dump_is_over(r, &state->dump, now);
+    return 1;
+}
+
 static void act(job_state_t *state, int64_t now)
 {
     epx_recorder_h mine = NULL;
@@ -288,6 +300,8 @@ static void act(job_state_t *state, int64_t now)
         return;
     /* Watchdogs of other hosts find the same a look later, and their ranks leave with its code. */
     if (state->hears && now - state->verdict_ns < (int64_t)SHARE_MS * 1000000)
+        return;
+    if (!is_dumped(state, now))
         return;
     state->has_acted = 1;
     for (epx_recorder_h r = watch.first; r != NULL; r = r->next)
