@@ -88,6 +88,14 @@ if [ -n "$apart" ]; then
         count nccl
     fi
 fi
+# ---- known hangs -------------------------------------------------------------------------------------------------
+if [ -x "$TEST_BUILD/bin/epx-repro" ]; then
+    part hangs mk/check-gpu-hangs.sh "$count"
+    count hangs
+else
+    left_out+=('known hangs: this build has no epx-repro; make all builds it')
+fi
+
 limit=$((limit < 90 ? limit : 90))
 job=("$apart" --filter nccl/one_rank_of_a_job)
 perf=("$TEST_BUILD/bin/epx-perf" --device cuda --fabric nccl --transport all --op all --tokens 512 --width 1024 -i 3)

@@ -153,6 +153,10 @@ void epx_record_end(epx_recorder_h recorder, uint64_t op, epx_status_t status);
 void epx_record_waits(epx_recorder_h recorder, uint64_t op, int32_t peer);
 void epx_record_sent(epx_recorder_h recorder, uint64_t op, int32_t peer, uint64_t epoch);
 void epx_record_arrived(epx_recorder_h recorder, uint64_t op, int32_t peer, uint64_t epoch);
+/* Of an open operation whose kernel needs all its blocks on the device at once: how many it has, and how many
+ * are there, as the caller reads it from a counter of its kernel. Fewer than all for longer than the budget
+ * is NOT_RESIDENT. Repeated while it changes. */
+void epx_record_blocks(epx_recorder_h recorder, uint64_t op, uint64_t blocks, uint64_t arrived);
 
 /* Memory that was registered with somebody (NULL name: "segment"). EPX_ERR_ARG when it overlaps memory that
  * this recorder has as registered with the same name: both registrations are named. */

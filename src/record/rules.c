@@ -310,8 +310,10 @@ static int is_not_resident(const epx_scene_t *s, epx_verdict_t *v)
 {
     const epx_rank_facts_t *f = root_of(s);
     uint64_t blocks = f->progress.blocks, arrived = f->progress.blocks_arrived;
-    if (s->at != EPX_ROOT_PLACE || (f->place != EPX_PLACE_INSIDE && f->place != EPX_PLACE_WAITS) ||
-        !is_late(s) || blocks == 0 || arrived >= blocks)
+    /* A foreign operation that has begun waits for its whole group, which may all be there. */
+    if ((s->at != EPX_ROOT_PLACE && s->at != EPX_ROOT_NOBODY) ||
+        (f->place != EPX_PLACE_INSIDE && f->place != EPX_PLACE_WAITS) || !is_late(s) || blocks == 0 ||
+        arrived >= blocks)
         return 0;
     v->rank = s->root;
     snprintf(v->field, sizeof(v->field), "%u of %u", (unsigned)arrived, (unsigned)blocks);

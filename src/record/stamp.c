@@ -527,3 +527,15 @@ void epx_record_arrived(epx_recorder_h r, uint64_t op, int32_t peer, uint64_t ep
         epx_put64(&progress->wait.seen, epoch);
     moved(r, epx_clock_ns());
 }
+
+/* Only what has changed is a sign of life. */
+void epx_record_blocks(epx_recorder_h r, uint64_t op, uint64_t blocks, uint64_t arrived)
+{
+    epx_record_operation_t *row;
+    epx_record_progress_t *progress = words_of(r, op, &row);
+    if (progress == NULL || (progress->blocks == blocks && progress->blocks_arrived == arrived))
+        return;
+    epx_put64(&progress->blocks_arrived, arrived);
+    epx_put64(&progress->blocks, blocks);
+    moved(r, epx_clock_ns());
+}

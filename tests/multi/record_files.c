@@ -282,6 +282,41 @@ Test(record_files, texts_are_kept_once_and_cut)
     epx_record_close(&recorder);
 }
 
+/* Somebody else's kernel, of whose blocks the device of rank 0 has room for some; rank 1 waits for it. */
+Test(record_files, blocks_that_have_not_come_are_counted)
+{
+    epx_recorder_h rank[2] = {open_rank(0, 2, 0), open_rank(1, 2, 0)};
+    epx_verdict_t verdict = EPX_VERDICT_INIT;
+    uint64_t handle[2];
+    for (int r = 0; r < 2; r++) {
+        epx_record_group_t group = EPX_RECORD_GROUP_INIT;
+        epx_record_op_t op = EPX_RECORD_OP_INIT;
+        group.name = "theirs", group.rank = r;
+        op.group_id = epx_record_group(rank[r], &group);
+        op.text_id = epx_record_text(rank[r], "fused kernel");
+        epx_record_step(rank[r]);
+        handle[r] = epx_record_enqueue(rank[r], &op);
+        epx_record_begin(rank[r], handle[r]);
+    }
+    epx_record_blocks(rank[1], handle[1], 132, 132);
+    epx_record_waits(rank[1], handle[1], 0);
+    for (int64_t until = now_ms() + 20000;
+         (verdict.kind == EPX_VERDICT_NONE || verdict.kind == EPX_VERDICT_SLOW) && now_ms() < until;
+         sleep_ms(10)) {
+        epx_record_blocks(rank[0], handle[0], 132, 119);
+        epx_record_verdict(rank[0], &verdict);
+    }
+    cr_expect_eq(verdict.kind, EPX_VERDICT_NOT_RESIDENT, "%s: %s", epx_verdict_name(verdict.kind),
+                 verdict.text);
+    cr_expect_eq(verdict.rank, 0);
+    cr_expect_str_eq(verdict.field, "119 of 132");
+    cr_expect_eq(verdict.action, EPX_ACTION_RECOVER);
+    for (int r = 0; r < 2; r++) {
+        epx_record_end(rank[r], handle[r], EPX_OK);
+        epx_record_close(&rank[r]);
+    }
+}
+
 /* ---- a watchdog that comes late ---------------------------------------------------------------------------------- */
 
 static void count_end(void *context, const char *reason)
