@@ -94,10 +94,12 @@ static void find_place(epx_rank_facts_t *f)
         const epx_record_progress_t *progress = epx_record_progress(f->record, &op, &peers);
         int waits = progress != NULL && op.state >= EPX_RECORD_BEGUN && is_waiting(&op, progress);
         int is_in_wait = progress != NULL && get_time(&progress->wait_begun_ns) != 0;
+        int is_in_call = progress != NULL && __atomic_load_n(&progress->inside, __ATOMIC_ACQUIRE);
         epx_rank_place_t place = waits                             ? EPX_PLACE_WAITS
                                  : is_in_wait                      ? EPX_PLACE_INSIDE
                                  : op.state == EPX_RECORD_ENQUEUED ? EPX_PLACE_ENQUEUED
                                  : op.state != EPX_RECORD_POSTED   ? EPX_PLACE_INSIDE
+                                 : is_in_call                      ? EPX_PLACE_INSIDE
                                                                    : EPX_PLACE_OUTSIDE;
         if (place == EPX_PLACE_OUTSIDE || place < f->place)
             continue;
@@ -278,6 +280,18 @@ int epx_epoch_is_beyond(uint64_t a, uint64_t b, int of_words)
     return a >> NUMBER_BITS == b >> NUMBER_BITS && a > b;
 }
 
+/* Whether words of this epoch have been set at anybody. */
+static int has_sent_to_others(const void *record, const epx_record_operation_t *op,
+                              const epx_record_peer_t *peers, uint64_t epoch)
+{
+    const epx_record_group_row_t *group = epx_record_group_row(record, op->group);
+    int32_t most = (int32_t)((const epx_record_head_t *)record)->peers_max;
+    for (int32_t i = 0; group != NULL && i < group->ranks && i < most; i++)
+        if (get64(&peers[i].sent) == epoch)
+            return 1;
+    return 0;
+}
+
 /* Whether p's part of an operation says that everything for place `to` of the group has been sent; *sent_p:
  * the epoch where it is known. */
 static int has_sent(const void *record, const epx_record_operation_t *op, int32_t to,
@@ -300,7 +314,32 @@ static int has_sent(const void *record, const epx_record_operation_t *op, int32_
     /* One call may set a word several times, hop by hop. */
     if (*sent_p != 0)
         return *sent_p == expected || epx_epoch_is_beyond(*sent_p, expected, of_words);
-    return op->state == EPX_RECORD_POSTED || op->state == EPX_RECORD_SEEN;
+    /* That its first half is over says nothing of a word that the second half sets: the others' must be set.
+     */
+    return (op->state == EPX_RECORD_POSTED || op->state == EPX_RECORD_SEEN) &&
+           (!of_words || (peers != NULL && has_sent_to_others(record, op, peers, expected)));
+}
+
+/* Words that go on hop by hop, and credits, are waited for in a later call than the one whose epoch they
+ * carry: 1: they were sent in that one, which is *call_p. */
+static int has_sent_before(const void *record, const epx_rank_facts_t *f, int32_t to,
+                           epx_record_operation_t *call_p)
+{
+    epx_record_operation_t like = f->op, call;
+    const epx_record_peer_t *peers;
+    uint64_t expected = f->progress.wait.expected;
+    like.sequence = epx_record_call_of(expected);
+    if (f->op.kind < EPX_RECORD_DISPATCH || f->op.kind > EPX_RECORD_DISPATCH_BACKWARD ||
+        f->progress.wait_mode == EPX_RECORD_EXCHANGE || like.sequence >= f->op.sequence ||
+        epx_facts_find(record, &like, &call) != EPX_OP_HAS)
+        return 0;
+    *call_p = call;
+    if (call.state == EPX_RECORD_ENDED)
+        return call.status == 0;
+    /* A credit is the last thing that a call sends. */
+    epx_record_progress(record, &call, &peers);
+    return f->progress.wait_mode == 0 && peers != NULL && to >= 0 &&
+           to < (int32_t)((const epx_record_head_t *)record)->peers_max && get64(&peers[to].sent) == expected;
 }
 
 /* Calls of the two that differ under one number although both have gone on since: the last few of the same
@@ -364,10 +403,15 @@ static int follow(const epx_rank_facts_t *f, int32_t p, const epx_rank_facts_t *
     }
     if (f->stands != EPX_STANDS_NOT)
         return follow_stream(f, p, q, scene);
+    const epx_record_group_row_t *group = epx_record_group_row(f->record, f->op.group);
+    int32_t me = group != NULL ? group->rank : -1;
+    if (has_sent_before(q->record, f, me, &scene->others)) {
+        scene->sent = f->progress.wait.expected;
+        scene->at = EPX_ROOT_SIGNAL;
+        return 0;
+    }
     switch (epx_facts_find(q->record, &f->op, &scene->others)) {
-    case EPX_OP_HAS: {
-        const epx_record_group_row_t *group = epx_record_group_row(f->record, f->op.group);
-        int32_t me = group != NULL ? group->rank : -1;
+    case EPX_OP_HAS:
         /* A credit belongs to an earlier operation than the one that waits for it. */
         if (f->progress.wait_mode == 1 && scene->others.state != EPX_RECORD_ENDED)
             break;
@@ -376,7 +420,6 @@ static int follow(const epx_rank_facts_t *f, int32_t p, const epx_rank_facts_t *
             return 0;
         }
         break;
-    }
     case EPX_OP_PASSED: scene->at = EPX_ROOT_SIGNAL; return 0;
     case EPX_OP_SKIPPED: scene->at = EPX_ROOT_SKIPPED; return 0;
     case EPX_OP_LACKS: break;

@@ -78,6 +78,7 @@ int epx_facts_event(const void *record, uint32_t what, uint32_t or_what, int64_t
 /* ---- rules.c ---- */
 
 typedef struct epx_rule {
+    const char *name;
     epx_verdict_kind_t verdict;
     const char *condition;
     /* Fills what it knows of the verdict (rank, peer, field) when it holds. */
@@ -85,7 +86,7 @@ typedef struct epx_rule {
 } epx_rule_t;
 
 /* The first that holds is the verdict; ends with UNKNOWN, which always holds. Also the order between scenes.
- */
+ * docs/hangs.md has the same table, row for row; a test compares them. */
 extern const epx_rule_t epx_rules[];
 extern const int32_t epx_rules_count;
 

@@ -212,7 +212,7 @@ typedef struct epx_record_progress {
     uint64_t waits;              /* that have been begun */
     uint64_t sent_all, seen_all; /* epoch that was sent to, or has come from, everybody; 0 */
     uint32_t has_peers;          /* 1: the words per peer are of this operation */
-    uint32_t rest;
+    uint32_t inside;             /* 1: the rank's thread is in a call of it, its start or its finish */
     uint64_t reserved[5];
 } epx_record_progress_t;
 

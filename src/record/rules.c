@@ -440,8 +440,10 @@ static int is_lost(const epx_scene_t *s, epx_verdict_t *v)
         return 0;
     if (s->sent_ns != 0 && s->job->now_ns - s->sent_ns < s->budget_ns)
         return 0;
-    if (f->next_place >= 0 && f->progress.wait_mode == 0 &&
-        f->progress.wait.seen == f->progress.wait.expected)
+    uint64_t seen = f->progress.wait.seen, expected = f->progress.wait.expected;
+    int is_credit = f->progress.wait_mode == 1;
+    if (f->next_place >= 0 && f->progress.wait_mode <= 1 &&
+        (seen == expected || (is_credit && epx_epoch_is_beyond(seen, expected, 1))))
         return 0; /* it is here: the rank is about to go on */
     if (f->works && f->life == EPX_LIFE_UNKNOWN)
         return 0; /* it is ready to look, and others have the processor */
@@ -507,43 +509,44 @@ static int is_unknown(const epx_scene_t *s, epx_verdict_t *v)
 }
 
 const epx_rule_t epx_rules[] = {
-    {EPX_VERDICT_CORRUPT, "a rank has reported that data is not what was sent", is_corrupt},
-    {EPX_VERDICT_HOST_ABSENT, "the root's process has ended, and somebody has waited for it for 0.5 s",
-     is_gone},
-    {EPX_VERDICT_HOST_ABSENT, "the root's thread is stopped, and somebody has waited for it for 1 s",
-     is_stopped},
-    {EPX_VERDICT_DESYNC, "kind, wave, signature or size differ under the same number", is_desync},
-    {EPX_VERDICT_LINK, "a link or device error came first in the time of the wait", is_link},
-    {EPX_VERDICT_HOST_ABSENT, "the root has made later calls of the group's lane, and not this one",
-     has_skipped},
-    {EPX_VERDICT_RESOURCE, "the root waits for a pool that it says is empty", is_resource},
-    {EPX_VERDICT_NOT_RESIDENT, "the root has begun, and fewer blocks than it has have arrived",
+    {"corrupt", EPX_VERDICT_CORRUPT, "a rank has reported that data is not what was sent", is_corrupt},
+    {"gone", EPX_VERDICT_HOST_ABSENT,
+     "the root's process has ended, and somebody has waited for it for 0.5 s", is_gone},
+    {"stopped", EPX_VERDICT_HOST_ABSENT,
+     "the root's thread is stopped, and somebody has waited for it for 1 s", is_stopped},
+    {"differs", EPX_VERDICT_DESYNC, "kind, wave, signature or size differ under the same number", is_desync},
+    {"link", EPX_VERDICT_LINK, "a link or device error came first in the time of the wait", is_link},
+    {"skipped", EPX_VERDICT_HOST_ABSENT,
+     "the root has made later calls of the group's lane, and not this one", has_skipped},
+    {"empty", EPX_VERDICT_RESOURCE, "the root waits for a pool that it says is empty", is_resource},
+    {"blocks", EPX_VERDICT_NOT_RESIDENT, "the root has begun, and fewer blocks than it has have arrived",
      is_not_resident},
-    {EPX_VERDICT_STUCK_BEFORE_OP,
+    {"busy", EPX_VERDICT_STUCK_BEFORE_OP,
      "called and not begun, the device busy or the thread running; or not called, the last thing a marker, "
-     "the thread "
-     "running without new memory, files or children; no mark or heartbeat within the budget",
+     "the thread running without new memory, files or children; no mark or heartbeat within the budget",
      is_stuck_before},
-    {EPX_VERDICT_STREAM_BLOCKED, "called and not begun, the device idle or the thread asleep", is_blocked},
-    {EPX_VERDICT_HOST_ABSENT, "the root's thread has ended, or it has closed its record", has_left},
-    {EPX_VERDICT_EPOCH_SKEW,
+    {"idle", EPX_VERDICT_STREAM_BLOCKED, "called and not begun, the device idle or the thread asleep",
+     is_blocked},
+    {"left", EPX_VERDICT_HOST_ABSENT, "the root's thread has ended, or it has closed its record", has_left},
+    {"skewed", EPX_VERDICT_EPOCH_SKEW,
      "the awaited word is older than its last good value, or beyond the expected one, or the root says it "
      "sent another",
      is_skewed},
-    {EPX_VERDICT_SIGNAL_LOST, "the root says that it has sent, a budget ago; the victim has not seen it",
-     is_lost},
-    {EPX_VERDICT_HOST_ABSENT,
+    {"lost", EPX_VERDICT_SIGNAL_LOST,
+     "the root says that it has sent, a budget ago; the victim has not seen it", is_lost},
+    {"strays", EPX_VERDICT_HOST_ABSENT,
      "a circle, and one rank alone is outside the operation of all others (three or more)", strays},
-    {EPX_VERDICT_DESYNC, "a circle within one group: its calls are made in different orders",
+    {"order", EPX_VERDICT_DESYNC, "a circle within one group: its calls are made in different orders",
      is_out_of_order},
-    {EPX_VERDICT_DEADLOCK, "a circle", is_deadlock},
-    {EPX_VERDICT_HOST_ABSENT,
+    {"circle", EPX_VERDICT_DEADLOCK, "a circle", is_deadlock},
+    {"elsewhere", EPX_VERDICT_HOST_ABSENT,
      "not called; asleep without mark or heartbeat within the budget; or running without a marker for 3 "
      "budgets",
      is_elsewhere},
-    {EPX_VERDICT_SLOW, "late, and marks, heartbeats or the thread's work move", is_slow},
-    {EPX_VERDICT_NONE, "within the budget, or announced, or at work that nobody waits for", is_nothing},
-    {EPX_VERDICT_UNKNOWN, "anything else", is_unknown},
+    {"slow", EPX_VERDICT_SLOW, "late, and marks, heartbeats or the thread's work move", is_slow},
+    {"nothing", EPX_VERDICT_NONE, "within the budget, or announced, or at work that nobody waits for",
+     is_nothing},
+    {"unknown", EPX_VERDICT_UNKNOWN, "anything else", is_unknown},
 };
 
 const int32_t epx_rules_count = sizeof(epx_rules) / sizeof(epx_rules[0]);

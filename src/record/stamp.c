@@ -154,14 +154,19 @@ void epx_recorder_posted(epx_recorder_h r, uint64_t op)
 
 void epx_recorder_resume(epx_recorder_h r, uint64_t op)
 {
-    if (r != NULL)
-        focus(r, op);
+    if (r == NULL)
+        return;
+    focus(r, op);
+    if (r->current != 0 && r->now != NULL)
+        epx_put32(&r->now->inside, 1);
 }
 
 void epx_recorder_leave(epx_recorder_h r)
 {
     if (r == NULL)
         return;
+    if (r->current != 0 && r->now != NULL)
+        epx_put32(&r->now->inside, 0);
     r->current = 0;
     epx_put_time(&r->head->moved_ns, epx_clock_ns());
 }

@@ -11,6 +11,9 @@
 
 enum { READY_LOOKS = 3 };
 
+/* So long at least: a thread that wakes for a moment, and waits for a processor then, is not at work. */
+#define READY_NS ((int64_t)500000000)
+
 /* An earlier look tells nothing of what a thread does now. */
 #define OLD_NS ((int64_t)1000000000)
 
@@ -191,7 +194,10 @@ void epx_view_look_at(epx_looked_at_t *rank, int64_t now_ns)
     int is_ready = now.state == 'R' || now.state == 'D',
         is_known = rank->before.state != 0 && passed < OLD_NS;
     rank->ready = is_ready && now.naps == rank->before.naps ? rank->ready + 1 : is_ready;
-    int runs = (int64_t)(now.cpu_ns - rank->before.cpu_ns) > passed / 20 || rank->ready >= READY_LOOKS;
+    if (rank->ready <= 1)
+        rank->ready_ns = now_ns;
+    int runs = (int64_t)(now.cpu_ns - rank->before.cpu_ns) > passed / 20 ||
+               (rank->ready >= READY_LOOKS && now_ns - rank->ready_ns >= READY_NS);
     if (is_known && runs && rank->life < EPX_LIFE_STOPPED)
         rank->life = EPX_LIFE_RUNS;
     if (!is_known && rank->life == EPX_LIFE_SLEEPS)

@@ -17,6 +17,7 @@ typedef struct epx_looked_at {
     epx_rank_life_t life;
     int32_t works;
     int32_t ready;      /* looks in a row at which it was ready to run */
+    int64_t ready_ns;   /* since the first of them */
     int32_t is_summary; /* `record` is a copy of what the rank told, on another host */
     int32_t is_dead;    /* its process has ended, as its host's neighbours know */
 } epx_looked_at_t;

@@ -583,21 +583,3 @@ Test(record_rules, a_rank_that_has_just_moved_is_late_not_absent)
     pass(1);
     expect(EPX_VERDICT_NONE, -1, -1);
 }
-
-Test(record_rules, actions_are_those_of_the_table)
-{
-    static const struct {
-        epx_verdict_kind_t kind;
-        int32_t code;
-    } table[] = {{EPX_VERDICT_SIGNAL_LOST, 0},      {EPX_VERDICT_EPOCH_SKEW, 0},
-                 {EPX_VERDICT_RESOURCE, 0},         {EPX_VERDICT_NOT_RESIDENT, 0},
-                 {EPX_VERDICT_STUCK_BEFORE_OP, 75}, {EPX_VERDICT_STREAM_BLOCKED, 75},
-                 {EPX_VERDICT_HOST_ABSENT, 76},     {EPX_VERDICT_LINK, 76},
-                 {EPX_VERDICT_DESYNC, 77},          {EPX_VERDICT_CORRUPT, 77},
-                 {EPX_VERDICT_UNKNOWN, 78}};
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        int32_t code;
-        epx_verdict_action(table[i].kind, &code);
-        cr_expect_eq(code, table[i].code, "%s gives %d", epx_verdict_name(table[i].kind), code);
-    }
-}

@@ -90,6 +90,11 @@ static void set_environment(const play_t *play)
     setenv("EPX_RECORD", play->folder, 1);
     set_number("EPX_HANG_MS", play->settings->hang_ms);
     set_number("EPX_TIMEOUT_MS", play->settings->timeout_ms);
+    if (play->settings->recover) {
+        char mended[64];
+        snprintf(mended, sizeof(mended), "failover:%s", play->settings->transport);
+        setenv("EPX_ON_HANG", mended, 1);
+    }
     if (scenario->check != NULL)
         setenv("EPX_CHECK", scenario->check, 1);
     if (!play->faulty)

@@ -63,6 +63,11 @@ static int parse(request_t *r, int argc, char **argv)
         epx_option_int(0, "operations", "clean-soak: how many, over all ranks; 0: 20000", &s->operations, 0,
                        1e12),
         epx_option_int(0, "seed", "of routing and skew", &r->seed, 0, 9e15),
+        epx_option_flag(0, "backward", "every step has a backward pass, too", &s->backward),
+        epx_option_flag(
+            0, "recover",
+            "recover the group after a verdict that can be mended in place, go on, and judge what comes then",
+            &s->recover),
         epx_option_flag(0, "keep", "keep the records of every play", &r->keep),
         epx_option_end(),
     };
@@ -176,6 +181,13 @@ static void print_json_line(epx_json_t *json, const line_t *line)
     else
         epx_json_null(json, "culprit");
     epx_json_text(json, "op", o->op[0] != '\0' ? o->op : NULL);
+    if (o->peer >= 0)
+        epx_json_int(json, "peer", o->peer);
+    else
+        epx_json_null(json, "peer");
+    epx_json_text(json, "group", o->group[0] != '\0' ? o->group : NULL);
+    epx_json_int(json, "wave", o->wave);
+    epx_json_int(json, "recovered", o->recovered);
     if (o->detect_ms >= 0)
         epx_json_real(json, "detect_ms", round(o->detect_ms * 10) / 10);
     else

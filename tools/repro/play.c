@@ -247,6 +247,19 @@ static int reduce_across(actor_t *actor)
     return actor_check(actor, epx_comm_allreduce(actor->across, values, 8, EPX_NUMBER_FLOAT, EPX_SUM));
 }
 
+int actor_backward(actor_t *actor)
+{
+    for (int32_t wave = 0; wave < epx_plan_waves(actor->plan[0]); wave++) {
+        epx_batch_t batch = EPX_BATCH_INIT;
+        if (!actor_check(actor, epx_combine_backward(actor->plan[0], wave, actor->x, actor->y, &batch,
+                                                     actor->stream)) ||
+            !actor_check(actor, epx_dispatch_backward(actor->plan[0], wave, actor->y, actor->out, NULL,
+                                                      actor->stream)))
+            return 0;
+    }
+    return 1;
+}
+
 int actor_step(actor_t *actor)
 {
     choose_experts(actor);
@@ -257,7 +270,53 @@ int actor_step(actor_t *actor)
     for (int32_t wave = 0; wave < waves; wave++)
         if (!actor_wave(actor, 0, wave))
             return 0;
+    if (actor->play->settings->backward && !actor_backward(actor))
+        return 0;
     return actor_synchronize(actor) && reduce_across(actor);
+}
+
+/* ---- going on --------------------------------------------------------------------------------------------------- */
+
+int play_mends(play_t *play, const epx_verdict_t *verdict)
+{
+    int64_t none = 0;
+    if (!play->settings->recover)
+        return 0;
+    if (verdict->action == EPX_ACTION_RECOVER)
+        atomic_compare_exchange_strong(&play->mended_ns, &none, verdict->found_ns);
+    return atomic_load(&play->mended_ns) == verdict->found_ns;
+}
+
+/* The watchdog has ended the groups' waits, and may be about to say why. 1: the step can be made again. */
+static int mend(actor_t *actor)
+{
+    play_t *play = actor->play;
+    epx_verdict_t verdict = EPX_VERDICT_INIT;
+    int64_t end_ns = epx_now_ns() + play->settings->hang_ms * 4000000;
+    if (!play->settings->recover || !actor->failed || actor->recovered || play->scenario->two_groups)
+        return 0;
+    while (verdict.kind == EPX_VERDICT_NONE && epx_now_ns() < end_ns && !atomic_load(&play->stop)) {
+        epx_record_verdict(actor->recorder, &verdict);
+        nap_ms(2);
+    }
+    if (verdict.kind == EPX_VERDICT_NONE || !play_mends(play, &verdict))
+        return 0;
+    actor->failed = 0;
+    actor->recovered = 1;
+    epx_plan_destroy(&actor->plan[0]);
+    if (!actor_check(actor, epx_group_recover(actor->group[0], NULL)) ||
+        !actor_check(actor, epx_plan_create(actor->group[0], 0, NULL, &actor->plan[0])))
+        return 0;
+    atomic_fetch_add(&play->recovered, 1);
+    return 1;
+}
+
+/* One step, made again where it could be mended. */
+static int make_step(actor_t *actor)
+{
+    if (actor_step(actor) || (mend(actor) && actor_step(actor)))
+        return 1;
+    return 0;
 }
 
 int actor_steps(actor_t *actor)
@@ -275,7 +334,7 @@ int actor_steps(actor_t *actor)
         way_t way = play->scenario->act != NULL ? play->scenario->act(actor) : WAY_STEP;
         if (way == WAY_LEAVE || actor->failed)
             return 0;
-        if (way == WAY_STEP && !actor_step(actor))
+        if (way == WAY_STEP && !make_step(actor))
             return 0;
         if (!actor_check(actor, epx_step(actor->group[0])))
             return 0;
@@ -331,7 +390,7 @@ static void keep_verdict(const play_t *play, const epx_verdict_t *verdict, outco
 }
 
 /* The job's verdict as any rank knows it; 1: it is there. */
-static int look(const play_t *play, outcome_t *outcome)
+static int look(play_t *play, outcome_t *outcome)
 {
     for (int32_t r = 0; r < play->ranks; r++) {
         epx_verdict_t verdict = EPX_VERDICT_INIT;
@@ -340,7 +399,8 @@ static int look(const play_t *play, outcome_t *outcome)
             continue;
         if (verdict.kind == EPX_VERDICT_SLOW)
             outcome->slow = 1;
-        if (verdict.kind == EPX_VERDICT_NONE || verdict.kind == EPX_VERDICT_SLOW)
+        if (verdict.kind == EPX_VERDICT_NONE || verdict.kind == EPX_VERDICT_SLOW ||
+            play_mends(play, &verdict))
             continue;
         keep_verdict(play, &verdict, outcome);
         return 1;
@@ -383,6 +443,7 @@ static void end_play(play_t *play)
 static void sum_up(const play_t *play, outcome_t *outcome)
 {
     outcome->completed = atomic_load(&play->completed);
+    outcome->recovered = atomic_load(&play->recovered);
     outcome->trace = epx_fault_trace_of_process();
     for (int32_t r = 0; r < play->ranks; r++) {
         const actor_t *actor = &play->actor[r];

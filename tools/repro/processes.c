@@ -44,7 +44,7 @@ static void nap_ms(int64_t ms)
 typedef struct word {
     int32_t rank;
     int32_t ended; /* 1: all steps made, -1: not all */
-    int32_t slow;
+    int32_t slow, recovered;
     epx_verdict_t verdict;
     int64_t time_ns, acted_ns; /* now, and when a fault of this rank acted first; 0: none has */
     int64_t step;
@@ -90,7 +90,8 @@ static void *watch_rank(void *argument)
         if (recorder != NULL)
             epx_record_verdict(recorder, &word.verdict);
         int is_slow = word.verdict.kind == EPX_VERDICT_SLOW;
-        if (is_slow)
+        if (is_slow ||
+            (word.verdict.kind != EPX_VERDICT_NONE && play_mends(self->actor->play, &word.verdict)))
             word.verdict.kind = EPX_VERDICT_NONE;
         word.slow = is_slow;
         if ((word.acted_ns != 0 && !told_act) || (is_slow && !told_slow) ||
@@ -143,6 +144,7 @@ static void be_rank(play_t *play, int32_t rank, int end)
                                                             : actor_open(&actor) && actor_steps(&actor);
     word_t word = word_of(&self);
     word.ended = good ? 1 : -1;
+    word.recovered = actor.recovered;
     snprintf(word.text, sizeof(word.text), "%.255s", actor.failed ? actor.error : "");
     tell(end, &word);
     /* Stays as it is until it has been judged. */
@@ -183,6 +185,7 @@ static void hear(const word_t *word, int64_t *acted_ns, outcome_t *outcome)
     if (word->verdict.kind != EPX_VERDICT_NONE)
         keep(word, *acted_ns, outcome);
     outcome->completed += word->ended > 0;
+    outcome->recovered += word->ended > 0 && word->recovered;
     if (word->ended < 0 && outcome->text[0] == '\0')
         snprintf(outcome->text, sizeof(outcome->text), "rank %d: %s", word->rank, word->text);
 }

@@ -94,17 +94,7 @@ static way_t act_replay(actor_t *actor)
     actor_sleep(actor, late_ms < 1000 ? late_ms : 1000);
     if (!recorded.backward[step])
         return WAY_STEP;
-    if (!actor_step(actor))
-        return WAY_LEAVE;
-    for (int32_t wave = 0; wave < epx_plan_waves(actor->plan[0]); wave++) {
-        epx_batch_t batch = EPX_BATCH_INIT;
-        if (!actor_check(actor, epx_combine_backward(actor->plan[0], wave, actor->x, actor->y, &batch,
-                                                     actor->stream)) ||
-            !actor_check(actor, epx_dispatch_backward(actor->plan[0], wave, actor->y, actor->out, NULL,
-                                                      actor->stream)))
-            return WAY_LEAVE;
-    }
-    return WAY_DONE;
+    return actor_step(actor) && actor_backward(actor) ? WAY_DONE : WAY_LEAVE;
 }
 
 /* What the records say of the job. */

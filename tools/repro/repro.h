@@ -36,6 +36,9 @@ typedef struct settings {
     uint64_t seed;
     int64_t operations; /* of clean-soak; 0: its own number */
     int32_t perturb;
+    int32_t backward; /* 1: every step has a backward pass, too */
+    int32_t
+        recover; /* 1: after the first verdict that can be mended in place the group recovers and goes on */
 } settings_t;
 
 /* What a play says of itself, once, through a pipe. */
@@ -46,6 +49,7 @@ typedef struct outcome {
     int32_t slow;      /* SLOW was seen on the way */
     int32_t completed; /* ranks that made all their steps */
     int32_t culprit, peer, wave;
+    int32_t recovered; /* ranks that have recovered their group */
     epx_verdict_kind_t kind;
     char verdict[64], op[56], marker[56], field[32], group[64], text[512];
     int64_t steps;
@@ -93,7 +97,8 @@ struct play {
     char folder[256];
     actor_t *actor;           /* [ranks] */
     _Atomic int64_t acted_ns; /* when an act did it; 0: not yet */
-    atomic_int stop, running, completed;
+    atomic_int stop, running, completed, recovered;
+    _Atomic int64_t mended_ns; /* found_ns of the verdict that was recovered from; 0: none was */
 };
 
 struct actor {
@@ -111,7 +116,7 @@ struct actor {
     float *weights, *weights_there, *x, *y, *out;
     int32_t tokens;
     int64_t step;
-    int32_t failed, idle;
+    int32_t failed, idle, recovered;
     epx_status_t status;
     char error[512];
     pthread_t thread;
@@ -130,11 +135,14 @@ int actor_open(actor_t *actor);
 /* Parts of a step; 1: all went well, else the actor has failed. */
 int actor_route(actor_t *actor, int32_t which);
 int actor_wave(actor_t *actor, int32_t which, int32_t wave);
+int actor_backward(actor_t *actor);
 int actor_step(actor_t *actor);
 /* All of them; 1: made to the end. */
 int actor_steps(actor_t *actor);
 void actor_close(actor_t *actor);
 int actor_check(actor_t *actor, epx_status_t status);
+/* Whether a verdict is the one that the play recovers from, and not the one to judge. */
+int play_mends(play_t *play, const epx_verdict_t *verdict);
 /* The act has done its fault now. */
 void actor_acts(actor_t *actor);
 /* Waits for the actor's stream. */
