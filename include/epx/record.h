@@ -287,6 +287,9 @@ void epx_records_update(epx_records_h records);
 int32_t epx_records_running(epx_records_h records);
 int32_t epx_records_ranks(epx_records_h records);
 epx_status_t epx_records_rank(epx_records_h records, int32_t rank, epx_rank_now_t *now_p);
+/* What a rank had loaded: "epx 0.1.0, NCCL 2.28.9 (path), UCX none loaded, driver 580.95.05"; "not recorded"
+ * where the record's writer was an earlier version of epx. "" for a rank without a record. */
+epx_status_t epx_records_versions(epx_records_h records, int32_t rank, char *text, size_t bytes);
 /* The verdict of the same rules as the watchdog's, SLOW and NONE included. */
 epx_status_t epx_records_verdict(epx_records_h records, epx_verdict_t *verdict_p);
 /* The watchdog's report of a verdict, or JSON; returns the bytes without the closing zero (cut to `bytes`).

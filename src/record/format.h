@@ -97,8 +97,9 @@ typedef struct epx_record_head {
     int32_t pid;
     uint64_t pid_space, boot; /* of the host: pids mean something to readers with the same two */
     char host[64], program[64];
-    char compiled[32], loaded[32];        /* versions of this library's headers and of itself */
-    char nccl[128], ucx[128], driver[64]; /* version and path as loaded, "" where not used */
+    char compiled[32], loaded[32]; /* versions of this library's headers and of itself */
+    /* "2.28.9 (path)" as loaded, "none loaded"; "" or a path alone in records of earlier versions */
+    char nccl[128], ucx[128], driver[64];
     int64_t opened_ns,
         opened_realtime_ns; /* the same moment on both clocks: times of two hosts compare by it */
     int64_t hang_ms, timeout_ms;

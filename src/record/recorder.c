@@ -16,6 +16,7 @@
 #include "base/fail.h"
 #include "record/private.h"
 #include "record/system.h"
+#include "record/versions.h"
 
 /* ---- layout ----------------------------------------------------------------------------------------------------- */
 
@@ -95,6 +96,7 @@ static void fill_head(epx_record_head_t *head, const epx_recorder_set_up_t *s)
     snprintf(head->compiled, sizeof(head->compiled), "%d.%d.%d", EPX_VERSION_MAJOR, EPX_VERSION_MINOR,
              EPX_VERSION_PATCH);
     epx_put_text(head->loaded, sizeof(head->loaded), epx_version());
+    epx_versions_find(head);
     head->opened_ns = epx_clock_ns();
     head->opened_realtime_ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec;
     head->hang_ms = s->hang_ms;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "record/versions.h"
 #include "record/watch.h"
 
 enum { LOOKS = 3, LOOK_MS = 120 };
@@ -154,6 +155,17 @@ size_t epx_records_report(epx_records_h records, const epx_verdict_t *verdict, i
     else
         epx_report_text(records->view, verdict, text, bytes);
     return strlen(text);
+}
+
+epx_status_t epx_records_versions(epx_records_h records, int32_t rank, char *text, size_t bytes)
+{
+    if (records == NULL || text == NULL || bytes == 0 || rank < 0 || rank >= records->view->ranks)
+        return epx_fail(EPX_ERR_ARG, "epx_records_versions: give a rank of the job and room for a text");
+    const epx_record_head_t *head = records->view->rank[rank].record;
+    text[0] = '\0';
+    if (head != NULL)
+        epx_versions_text(head, text, bytes);
+    return EPX_OK;
 }
 
 epx_status_t epx_records_rank(epx_records_h records, int32_t rank, epx_rank_now_t *now_p)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "record/versions.h"
 #include "record/watch.h"
 
 typedef struct page {
@@ -138,7 +139,7 @@ static const char *const place_words[][2] = {[EPX_PLACE_NO_RECORD] = {"has no re
 /* Who waits for whom, ranks that are alike in one line. */
 static void waits(const epx_job_view_t *view, page_t *page)
 {
-    for (int32_t r = 0; r < view->ranks && page->lines < EPX_REPORT_LINES - 11; r++) {
+    for (int32_t r = 0; r < view->ranks && page->lines < EPX_REPORT_LINES - 13; r++) {
         const epx_rank_facts_t *f = &view->facts[r];
         char text[160], domain[48] = "";
         int32_t before = r - 1;
@@ -289,6 +290,34 @@ static void records(const epx_job_view_t *view, page_t *page)
         line(page, "records", "all %d", view->ranks);
 }
 
+/* The record whose versions are told: the culprit's, else the first. */
+static const epx_record_head_t *head_told(const epx_job_view_t *view, const epx_verdict_t *v)
+{
+    const epx_record_head_t *head = head_at(view, v->rank);
+    for (int32_t r = 0; r < view->ranks && head == NULL; r++)
+        head = head_at(view, r);
+    return head;
+}
+
+static int has_others(const epx_job_view_t *view, int32_t rank, const void *context)
+{
+    const epx_record_head_t *head = head_at(view, rank);
+    return head != NULL && !epx_versions_equal(head, context);
+}
+
+static void versions(const epx_job_view_t *view, const epx_verdict_t *v, page_t *page)
+{
+    const epx_record_head_t *head = head_told(view, v);
+    char text[512], others[96];
+    if (head == NULL)
+        return;
+    epx_versions_text(head, text, sizeof(text));
+    if (ranges(view, has_others, head, others, sizeof(others)) > 0)
+        line(page, "versions", "%s; others at ranks %s", text, others);
+    else
+        line(page, "versions", "%s", text);
+}
+
 void epx_report_text(const epx_job_view_t *view, const epx_verdict_t *v, char *text, size_t bytes)
 {
     page_t page = {.text = text, .bytes = bytes, .lines = 1};
@@ -307,6 +336,7 @@ void epx_report_text(const epx_job_view_t *view, const epx_verdict_t *v, char *t
     int has_device = device_of(view, v, &page);
     links(view, v, &page);
     records(view, &page);
+    versions(view, v, &page);
     line(&page, "unseen", "%swhat ran outside of epx beyond its markers",
          has_device ? "" : "use, power and clock of devices; ");
     line(&page, "action", "%s", action_of(v));
@@ -378,6 +408,12 @@ void epx_report_json(const epx_job_view_t *view, const epx_verdict_t *v, char *t
     if (head != NULL && head->device_use > 0)
         put(&page, "  \"device\": {\"busy_percent\": %u, \"watts\": %.1f, \"megahertz\": %u},\n",
             head->device_use - 1, head->device_milliwatts * 1e-3, head->device_megahertz);
+    const epx_record_head_t *told = head_told(view, v);
+    if (told != NULL) {
+        char versions_text[512];
+        epx_versions_text(told, versions_text, sizeof(versions_text));
+        put_string(&page, "versions", versions_text);
+    }
     put_string(&page, "field", v->field);
     put_string(&page, "marker", v->marker);
     put(&page, "  \"stuck_ms\": %.1f,\n  \"factor\": %.2f,\n", (double)v->stuck_ns * 1e-6, v->factor);

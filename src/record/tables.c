@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "record/private.h"
-#include "record/system.h"
+#include "record/versions.h"
 
 /* ---- texts ------------------------------------------------------------------------------------------------------ */
 
@@ -170,10 +170,8 @@ int32_t epx_recorder_group_begin(epx_recorder_h r, const epx_recorder_group_t *g
     memset(r->last + (size_t)i * EPX_RECORDER_CHANNELS, 0, EPX_RECORDER_CHANNELS * sizeof(*r->last));
     r->counted[i] = 0;
     /* What carries rows is loaded by now. */
-    if (!group->is_comm && r->head->nccl[0] == '\0')
-        epx_system_library("libnccl.so", r->head->nccl, sizeof(r->head->nccl));
-    if (!group->is_comm && r->head->ucx[0] == '\0')
-        epx_system_library("libucp.so", r->head->ucx, sizeof(r->head->ucx));
+    if (!group->is_comm)
+        epx_versions_find(r->head);
     if (!group->is_comm)
         epx_recorder_event(r, EPX_RECORD_EVENT_GROUP_OPEN, 0, i + 1, epx_clock_ns());
     return i + 1;

@@ -1,6 +1,7 @@
 /* The recorder's files: after SIGKILL, around foreign operations, in the default folder, refusals, cost.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include "base/clock.h"
 #include "record/recorder.h"
 #include "record/system.h"
+#include "record/versions.h"
 #include "support/world.h"
 
 static char folder[] = "/tmp/epx-record-XXXXXX";
@@ -393,6 +395,73 @@ Test(record_files, libraries_that_are_loaded_are_in_the_head)
     cr_expect(path[0] == '/' && strstr(path, "libc.so") != NULL, "'%s'", path);
     epx_system_library("libnobody.so", path, sizeof(path));
     cr_expect_str_eq(path, "");
+}
+
+/* The stand-in for NCCL under the name of a real one. */
+static void *load_nccl(const char *path, int version)
+{
+    char command[700];
+    const char *build = getenv("TEST_BUILD");
+    snprintf(command, sizeof(command), "cp %s/tests/plugins/nccl.so %s", build != NULL ? build : "build",
+             path);
+    cr_assert_eq(system(command), 0);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    cr_assert_not_null(library, "%s", dlerror());
+    int *stub_version = dlsym(library, "stub_version");
+    cr_assert_not_null(stub_version);
+    *stub_version = version;
+    return library;
+}
+
+Test(record_files, versions_are_of_what_is_loaded_and_older_records_lack_them)
+{
+    char path[64], text[512], wanted[160], ucx_path[256];
+    epx_records_h records = NULL;
+    epx_recorder_h recorder = open_rank(0, 2, 1);
+    snprintf(path, sizeof(path), "%s/libnccl.so.2", folder);
+    void *library = load_nccl(path, 22809);
+    epx_record_group_t group = EPX_RECORD_GROUP_INIT; /* a group asks again: libraries come late */
+    group.name = "theirs";
+    epx_record_group(recorder, &group);
+    cr_assert_eq(epx_records_open(folder, &records), EPX_OK, "%s", epx_last_error());
+    cr_assert_eq(epx_records_versions(records, 0, text, sizeof(text)), EPX_OK);
+    snprintf(wanted, sizeof(wanted), "NCCL 2.28.9 (%s)", path);
+    cr_expect_not_null(strstr(text, wanted), "%s", text);
+    snprintf(wanted, sizeof(wanted), "epx %s,", epx_version());
+    cr_expect_eq(strncmp(text, wanted, strlen(wanted)), 0, "%s", text);
+    epx_system_library("libucp.so", ucx_path, sizeof(ucx_path));
+    cr_expect_eq(strstr(text, "UCX none loaded") != NULL, ucx_path[0] == '\0', "%s", text);
+    cr_expect_not_null(strstr(text, ", driver "), "%s", text);
+    cr_expect_eq(epx_records_versions(records, 1, text, sizeof(text)), EPX_OK);
+    cr_expect_str_eq(text, "");
+    cr_expect_eq(epx_records_versions(records, 2, text, sizeof(text)), EPX_ERR_ARG);
+    epx_records_close(&records);
+
+    /* As an earlier version left it: no driver, no UCX, a path alone. */
+    size_t bytes;
+    epx_record_head_t *head = (epx_record_head_t *)(uintptr_t)epx_recorder_bytes(recorder, &bytes);
+    head->driver[0] = head->ucx[0] = '\0';
+    snprintf(head->nccl, sizeof(head->nccl), "/usr/lib/libnccl.so.2.20.5");
+    cr_assert_eq(epx_records_open(folder, &records), EPX_OK, "%s", epx_last_error());
+    epx_records_versions(records, 0, text, sizeof(text));
+    cr_expect_not_null(strstr(text, "NCCL /usr/lib/libnccl.so.2.20.5, UCX not recorded, driver not recorded"),
+                       "%s", text);
+    epx_records_close(&records);
+    epx_record_close(&recorder);
+    dlclose(library);
+}
+
+Test(record_files, the_driver_is_read_from_its_module)
+{
+    char text[64] = "";
+    cr_expect(epx_versions_driver("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n",
+                                  text, sizeof(text)));
+    cr_expect_str_eq(text, "535.104.05");
+    cr_expect(epx_versions_driver(
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (r@b)\n", text,
+        sizeof(text)));
+    cr_expect_str_eq(text, "580.95.05");
+    cr_expect_not(epx_versions_driver("NVRM version: unknown\n", text, sizeof(text)));
 }
 
 /* Bounded loosely here, where other tests run beside it and sanitizers slow it down. */

@@ -83,6 +83,25 @@ static void print_ranks(epx_records_h records)
     }
 }
 
+/* Versions, once for all ranks in a row that have the same. */
+static void print_versions(epx_records_h records)
+{
+    char text[512], next[512];
+    int32_t ranks = epx_records_ranks(records);
+    for (int32_t r = 0, last; r < ranks; r = last + 1) {
+        last = r;
+        if (epx_records_versions(records, r, text, sizeof(text)) != EPX_OK || text[0] == '\0')
+            continue;
+        while (last + 1 < ranks && epx_records_versions(records, last + 1, next, sizeof(next)) == EPX_OK &&
+               strcmp(text, next) == 0)
+            last++;
+        if (last > r)
+            printf("  versions   ranks %d-%d: %s\n", r, last, text);
+        else
+            printf("  versions   rank %d: %s\n", r, text);
+    }
+}
+
 static void write_piece(void *file, const char *text) { fputs(text, file); }
 
 static int write_trace(epx_records_h records, const char *path)
@@ -153,6 +172,8 @@ static int diagnose(const request_t *r, epx_records_h records, const char *folde
         fputs(text, stdout);
     if (silent && !r->json)
         show_found_then(folder);
+    if ((silent || r->all) && !r->json)
+        print_versions(records);
     free(text);
     if (r->all && !r->json)
         print_ranks(records);
