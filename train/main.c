@@ -217,6 +217,8 @@ static int train(job_t *job, epx_trainer_t *trainer, int64_t rank)
     return code;
 }
 
+enum { STOP_CODE = 77 };
+
 static int run_rank(epx_comm_h comm, int64_t rank, void *context)
 {
     job_t *job = context;
@@ -234,7 +236,10 @@ static int run_rank(epx_comm_h comm, int64_t rank, void *context)
         code = train(job, trainer, rank);
     epx_verdict_t verdict = EPX_VERDICT_INIT;
     epx_record_verdict(code != EPX_TRAIN_OK ? epx_comm_recorder(comm) : NULL, &verdict);
-    if (verdict.exit_code != 0)
+    /* What a check of this rank has found needs no watchdog to be so. */
+    if (code != EPX_TRAIN_OK && epx_train_must_stop())
+        job->verdict_code = STOP_CODE;
+    else if (verdict.exit_code != 0)
         job->verdict_code = verdict.exit_code;
     epx_trainer_destroy(&trainer);
     return code;
@@ -254,7 +259,8 @@ static int print_help(void)
            "-c).\n"
            "SIGUSR1 writes the checkpoint and goes on, SIGTERM writes it and stops.\n"
            "Exit: 0 done, 1 failed, 2 bad usage; after a hang that the watchdog named: 75 a foreign kernel "
-           "was stuck, 76 a host or link was lost, 77 going on would be wrong, 78 not named.\n");
+           "was stuck, 76 a host or link was lost, 77 going on would be wrong (also where a check has found "
+           "that), 78 not named.\n");
     return 0;
 }
 

@@ -8,6 +8,9 @@
  * consequence (fail.h). */
 int epx_train_status(epx_status_t status);
 
+/* 1: a status of this thread has said that going on would be wrong (CORRUPT, MISMATCH). */
+int epx_train_must_stop(void);
+
 /* The worst code of all ranks, so that all go on or none does. A rank that was well itself fails as a
  * consequence. Collective. */
 int epx_train_agree(epx_comm_h world, int code);

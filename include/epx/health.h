@@ -9,7 +9,7 @@
 #ifndef EPX_HEALTH_H
 #define EPX_HEALTH_H
 
-#include <epx/status.h>
+#include <epx/record.h>
 
 #include <stddef.h>
 #include <stdint.h>
@@ -92,6 +92,37 @@ typedef struct epx_health_use {
  * it answers beside a kernel that is stuck. EPX_ERR_UNSUPPORTED where nobody can be asked, with the reason.
  */
 epx_status_t epx_health_gpu_use(const char *nvml, const char *bus, epx_health_use_t *use_p);
+
+/* ---- for the flight recorder ---------------------------------------------------------------------------------------- */
+
+typedef struct epx_health_follow_config {
+    size_t size;
+    epx_health_config_t health; /* begun with EPX_HEALTH_CONFIG_INIT; copied */
+    epx_recorder_h recorder;    /* of the rank whose links they are; must outlive the follower */
+    const char *links;          /* those whose name begins so ("mlx5_3/", "GPU3"); NULL: all of the host */
+    int64_t interval_ms;        /* between two looks; 0: 1000 */
+} epx_health_follow_config_t;
+
+#define EPX_HEALTH_FOLLOW_CONFIG_INIT                                                \
+    {                                                                                \
+        .size = sizeof(epx_health_follow_config_t), .health = EPX_HEALTH_CONFIG_INIT \
+    }
+
+typedef struct epx_health_follow *epx_health_follow_h;
+
+/*
+ * Looks at links again and again, on a thread of its own that makes no call of a GPU's queue, and tells the
+ * recorder what changes from one look to the next: a state that is left or comes back (DOWN, UP), a counter
+ * of downs that has risen between two looks at a good state (DOWN and UP), recoveries (RECOVERING, a
+ * warning), a fatal event, and errors that rise so fast that epx_health_judge would take the link out
+ * (ERROR). The first look is what changes are seen against. EPX_ERR_ARG, EPX_ERR_NO_MEMORY,
+ * EPX_ERR_UNSUPPORTED (no thread).
+ */
+epx_status_t epx_health_follow(const epx_health_follow_config_t *config, epx_health_follow_h *follow_p);
+/* How many looks are over. Any thread. */
+int64_t epx_health_follow_looks(epx_health_follow_h follow);
+/* Ends the thread, frees, clears the handle. */
+void epx_health_unfollow(epx_health_follow_h *follow_p);
 
 /* ---- judging ------------------------------------------------------------------------------------------------------ */
 

@@ -177,9 +177,17 @@ typedef enum epx_evidence {
 } epx_evidence_t;
 
 /* Something that was seen of this rank's links, pools or device. time_ns: of epx's clock (CLOCK_MONOTONIC),
- * 0: now. */
+ * 0: now. Of links: as epx_record_link with the text. */
 epx_status_t epx_record_evidence(epx_recorder_h recorder, epx_evidence_t what, int32_t text_id, int64_t value,
                                  int64_t time_ns);
+
+/* The same of a link by its name ("mlx5_0/1", at most 47 bytes), by any thread: monitors have their own. The
+ * last 32 are kept. Errors: ARG for evidence that is not of a link. */
+epx_status_t epx_record_link(epx_recorder_h recorder, epx_evidence_t what, const char *name, int64_t value,
+                             int64_t time_ns);
+/* Somebody has looked at the rank's links just now, whatever there was: reports tell "nothing seen" from "not
+ * observed". Any thread. */
+void epx_record_links_looked(epx_recorder_h recorder);
 
 /* ---- verdicts --------------------------------------------------------------------------------------------------- */
 

@@ -6,6 +6,19 @@
 
 enum { EPX_HEALTH_BLIND = 1024 };
 
+/* What kind of value a name is. */
+typedef enum epx_health_kind {
+    EPX_HEALTH_NOBODY_JUDGES = -1,
+    EPX_HEALTH_STATE = 0, /* must be `good`; a change away and back is a flap */
+    EPX_HEALTH_FLAP,      /* counts that a link went down */
+    EPX_HEALTH_RECOVERY,  /* counts that a link had to be brought up again: rising still is worse than having
+                             risen */
+    EPX_HEALTH_ERRORS,    /* judged by rate */
+    EPX_HEALTH_FATAL      /* any is one too many */
+} epx_health_kind_t;
+/* *good_p: of a STATE. */
+epx_health_kind_t epx_health_kind_of(const char *name, uint64_t *good_p);
+
 /* Calls fn with a reading. */
 void epx_health_pass(epx_health_fn fn, void *context, const char *link, const char *name, int32_t code,
                      uint64_t value);

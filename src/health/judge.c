@@ -1,59 +1,51 @@
 /* What counters mean: a table and a pure function. SPDX-License-Identifier: Apache-2.0 */
-#include <epx/health.h>
+#include "health/health.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-typedef enum kind {
-    STATE,    /* must be `good`; a change away and back is a flap */
-    FLAP,     /* counts that a link went down */
-    RECOVERY, /* counts that a link had to be brought up again: rising still is worse than having risen */
-    ERRORS,   /* judged by rate */
-    FATAL     /* any is one too many */
-} kind_t;
-
 typedef struct rule {
     const char *name;
-    kind_t kind;
-    uint64_t good;                          /* STATE */
+    epx_health_kind_t kind;
+    uint64_t good;                          /* EPX_HEALTH_STATE */
     uint64_t end;                           /* where the counter stops for good; 0: nowhere that matters */
-    double watch_per_hour, cordon_per_hour; /* ERRORS: from this rate on */
+    double watch_per_hour, cordon_per_hour; /* EPX_HEALTH_ERRORS: from this rate on */
 } rule_t;
 
 enum { MANY_FLAPS = 3, END_8 = 0xff, END_16 = 0xffff };
 
 /* Rates: 10 symbol errors an hour are about what a link at its specified bit-error rate shows. */
 static const rule_t rules[] = {
-    {"state", STATE, 4, 0, 0, 0},
-    {"nvlink_state", STATE, 1, 0, 0, 0},
-    {"fabric_state", STATE, 3, 0, 0, 0},
-    {"link_downed", FLAP, 0, END_8, 0, 0},
-    {"async_port_err", FLAP, 0, 0, 0, 0},
-    {"nvlink_recoveries_failed", FLAP, 0, 0, 0, 0},
-    {"async_device_fatal", FATAL, 0, 0, 0, 0},
-    {"xid_hardware", FATAL, 0, 0, 0, 0},
-    {"link_error_recovery", RECOVERY, 0, END_8, 0, 0},
-    {"nvlink_recoveries", RECOVERY, 0, 0, 0, 0},
-    {"xid_other", ERRORS, 0, 0, 1, 1e9},
-    {"symbol_error", ERRORS, 0, END_16, 10, 1000},
-    {"port_rcv_errors", ERRORS, 0, END_16, 10, 1000},
-    {"port_rcv_remote_physical_errors", ERRORS, 0, END_16, 10, 1000},
-    {"local_link_integrity_errors", ERRORS, 0, 0, 1, 100},
-    {"excessive_buffer_overrun_errors", ERRORS, 0, 0, 1, 100},
-    {"port_xmit_discards", ERRORS, 0, END_16, 100, 1e5},
-    {"rx_icrc_encapsulated", ERRORS, 0, 0, 10, 1000},
-    {"packet_seq_err", ERRORS, 0, 0, 100, 1e5},
-    {"out_of_sequence", ERRORS, 0, 0, 100, 1e5},
-    {"local_ack_timeout_err", ERRORS, 0, 0, 10, 1e4},
-    {"retry_exceeded_err", ERRORS, 0, 0, 1, 100},
-    {"retry_rnr_exceeded_err", ERRORS, 0, 0, 1, 100},
-    {"nvlink_replays", ERRORS, 0, 0, 10, 1000},
-    {"nvlink_crc_flit_errors", ERRORS, 0, 0, 100, 1e5},
-    {"nvlink_crc_data_errors", ERRORS, 0, 0, 100, 1e5},
-    {"nvlink_rcv_errors", ERRORS, 0, 0, 10, 1000},
-    {"nvlink_integrity_errors", ERRORS, 0, 0, 1, 100},
-    {"nvlink_effective_errors", ERRORS, 0, 0, 10, 1000},
+    {"state", EPX_HEALTH_STATE, 4, 0, 0, 0},
+    {"nvlink_state", EPX_HEALTH_STATE, 1, 0, 0, 0},
+    {"fabric_state", EPX_HEALTH_STATE, 3, 0, 0, 0},
+    {"link_downed", EPX_HEALTH_FLAP, 0, END_8, 0, 0},
+    {"async_port_err", EPX_HEALTH_FLAP, 0, 0, 0, 0},
+    {"nvlink_recoveries_failed", EPX_HEALTH_FLAP, 0, 0, 0, 0},
+    {"async_device_fatal", EPX_HEALTH_FATAL, 0, 0, 0, 0},
+    {"xid_hardware", EPX_HEALTH_FATAL, 0, 0, 0, 0},
+    {"link_error_recovery", EPX_HEALTH_RECOVERY, 0, END_8, 0, 0},
+    {"nvlink_recoveries", EPX_HEALTH_RECOVERY, 0, 0, 0, 0},
+    {"xid_other", EPX_HEALTH_ERRORS, 0, 0, 1, 1e9},
+    {"symbol_error", EPX_HEALTH_ERRORS, 0, END_16, 10, 1000},
+    {"port_rcv_errors", EPX_HEALTH_ERRORS, 0, END_16, 10, 1000},
+    {"port_rcv_remote_physical_errors", EPX_HEALTH_ERRORS, 0, END_16, 10, 1000},
+    {"local_link_integrity_errors", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
+    {"excessive_buffer_overrun_errors", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
+    {"port_xmit_discards", EPX_HEALTH_ERRORS, 0, END_16, 100, 1e5},
+    {"rx_icrc_encapsulated", EPX_HEALTH_ERRORS, 0, 0, 10, 1000},
+    {"packet_seq_err", EPX_HEALTH_ERRORS, 0, 0, 100, 1e5},
+    {"out_of_sequence", EPX_HEALTH_ERRORS, 0, 0, 100, 1e5},
+    {"local_ack_timeout_err", EPX_HEALTH_ERRORS, 0, 0, 10, 1e4},
+    {"retry_exceeded_err", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
+    {"retry_rnr_exceeded_err", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
+    {"nvlink_replays", EPX_HEALTH_ERRORS, 0, 0, 10, 1000},
+    {"nvlink_crc_flit_errors", EPX_HEALTH_ERRORS, 0, 0, 100, 1e5},
+    {"nvlink_crc_data_errors", EPX_HEALTH_ERRORS, 0, 0, 100, 1e5},
+    {"nvlink_rcv_errors", EPX_HEALTH_ERRORS, 0, 0, 10, 1000},
+    {"nvlink_integrity_errors", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
+    {"nvlink_effective_errors", EPX_HEALTH_ERRORS, 0, 0, 10, 1000},
 };
 
 const char *epx_health_verdict_name(int32_t verdict)
@@ -70,6 +62,13 @@ static const rule_t *rule_of(const char *name)
     return NULL;
 }
 
+epx_health_kind_t epx_health_kind_of(const char *name, uint64_t *good_p)
+{
+    const rule_t *rule = rule_of(name);
+    *good_p = rule != NULL ? rule->good : 0;
+    return rule != NULL ? rule->kind : EPX_HEALTH_NOBODY_JUDGES;
+}
+
 /* What the known points of the window say, however they are judged. */
 typedef struct course {
     int32_t known; /* points */
@@ -78,8 +77,8 @@ typedef struct course {
     uint64_t increments; /* in all; a fall is a reset or a wrap and counts nothing */
     int32_t rises;       /* intervals with increments */
     int32_t rose_last;   /* the last interval is one of them */
-    int32_t was_good;    /* STATE: at any point */
-    int32_t leaves;      /* STATE: from good to something else */
+    int32_t was_good;    /* EPX_HEALTH_STATE: at any point */
+    int32_t leaves;      /* EPX_HEALTH_STATE: from good to something else */
 } course_t;
 
 static course_t follow(const rule_t *rule, const epx_health_point_t *points, int32_t count, double window_s)
@@ -176,19 +175,20 @@ void epx_health_judge(const char *name, const epx_health_point_t *points, int32_
         return;
     course_t c = follow(rule, points, count, window_s);
     double seconds = c.last_s - c.first_s;
-    if (c.known < (rule->kind == STATE ? 1 : 2))
+    if (c.known < (rule->kind == EPX_HEALTH_STATE ? 1 : 2))
         return; /* one number of a counter says nothing about now */
     f.judged = 1;
-    f.increments = rule->kind == STATE ? 0 : c.increments;
+    f.increments = rule->kind == EPX_HEALTH_STATE ? 0 : c.increments;
     f.per_hour =
         (double)f.increments / ((seconds > EPX_HEALTH_LEAST_S ? seconds : EPX_HEALTH_LEAST_S) / 3600);
     say_time(seconds, span, sizeof(span));
     switch (rule->kind) {
-    case STATE: f.verdict = judge_state(rule, &c, span, f.reason, sizeof(f.reason)); break;
-    case FLAP: f.verdict = judge_flaps(c.increments, span, f.reason, sizeof(f.reason)); break;
-    case RECOVERY: f.verdict = judge_recoveries(&c, span, f.reason, sizeof(f.reason)); break;
-    case ERRORS: f.verdict = judge_rate(rule, &f, span, f.reason, sizeof(f.reason)); break;
-    case FATAL:
+    case EPX_HEALTH_NOBODY_JUDGES: break;
+    case EPX_HEALTH_STATE: f.verdict = judge_state(rule, &c, span, f.reason, sizeof(f.reason)); break;
+    case EPX_HEALTH_FLAP: f.verdict = judge_flaps(c.increments, span, f.reason, sizeof(f.reason)); break;
+    case EPX_HEALTH_RECOVERY: f.verdict = judge_recoveries(&c, span, f.reason, sizeof(f.reason)); break;
+    case EPX_HEALTH_ERRORS: f.verdict = judge_rate(rule, &f, span, f.reason, sizeof(f.reason)); break;
+    case EPX_HEALTH_FATAL:
         f.verdict = c.increments > 0 ? EPX_HEALTH_CORDON : EPX_HEALTH_OK;
         if (c.increments > 0)
             snprintf(f.reason, sizeof(f.reason), "%s: %" PRIu64 " %s", name, c.increments, span);

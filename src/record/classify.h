@@ -103,6 +103,8 @@ int epx_record_is_one(const void *record, size_t bytes, const char **why_p);
 /* Copies; 0: there is no such (complete) row. number: 1 .. head.operations; the last ops_max are there. */
 int epx_record_operation(const void *record, uint64_t number, epx_record_operation_t *row_p);
 int epx_record_event(const void *record, uint64_t number, epx_record_event_t *row_p);
+/* number: 1 .. head.links; the last links_max are there. */
+int epx_record_link_row(const void *record, uint64_t number, epx_record_link_row_t *row_p);
 /* Progress words of an operation; *peers_p their row (NULL: reused). Words may move. */
 const epx_record_progress_t *epx_record_progress(const void *record, const epx_record_operation_t *op,
                                                  const epx_record_peer_t **peers_p);

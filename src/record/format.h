@@ -46,6 +46,7 @@ enum {
     EPX_RECORD_HEAD_BYTES = 4096,
     EPX_RECORD_EVERYBODY = -1,
     EPX_RECORD_NOBODY = -2,
+    EPX_RECORD_LINKS = 32,
     EPX_RECORD_EXCHANGE = 2 /* a wait_mode, behind those of waits: 0 equal, 1 at least */
 };
 
@@ -146,6 +147,12 @@ typedef struct epx_record_head {
     int64_t failed_ns; /* when an operation last ended with PEER, TIMEOUT or FABRIC */
     uint64_t failed_operation;
     char error_text[512];
+    /* Link events, by whoever looks at links: one at a time. All 0 in records of earlier versions. */
+    _Alignas(64) uint64_t links; /* number of the last one */
+    int64_t links_looked_ns;     /* when somebody last looked; 0: nobody has */
+    uint64_t links_at;
+    uint32_t links_max;
+    uint32_t rest_links;
 } epx_record_head_t;
 
 typedef struct epx_record_group_row {
@@ -277,6 +284,17 @@ typedef struct epx_record_event {
     int64_t value;
 } epx_record_event_t;
 
+/* An event of a link, epx_evidence_t up to LINK_RECOVERING. */
+typedef struct epx_record_link_row {
+    uint64_t number;
+    int64_t time_ns;
+    uint32_t what;
+    uint32_t rest;
+    int64_t value;
+    char name[48]; /* "mlx5_0/1", "GPU3/nvlink2 nvlink_recoveries" */
+} epx_record_link_row_t;
+
+_Static_assert(sizeof(epx_record_link_row_t) == 80, "rows are the file's");
 _Static_assert(sizeof(epx_record_head_t) <= EPX_RECORD_HEAD_BYTES, "the head has its page");
 _Static_assert(sizeof(epx_record_group_row_t) == 192, "rows are the file's");
 _Static_assert(sizeof(epx_record_operation_t) == 160, "rows are the file's");

@@ -51,6 +51,7 @@ struct epx_recorder {
     char dump_pipe[EPX_RECORDER_PATH_BYTES], dump_file[EPX_RECORDER_PATH_BYTES]; /* pipe "": none */
     pthread_mutex_t lock; /* of the two below; never held across a wait, but while a wait is being ended */
     epx_recorder_ending_t end[EPX_RECORDER_ENDS];
+    pthread_mutex_t link_lock; /* of the link events: a monitor's thread beside the rank's */
     epx_verdict_t verdict;
     int64_t cleared_ns;        /* when the last verdict was done with; under the lock */
     uint32_t errors_seen;      /* the watchdog's */

@@ -32,20 +32,24 @@ int epx_record_is_one(const void *record, size_t bytes, const char **why_p)
              head->groups_max > 4096 || head->ops_max == 0 || (head->ops_max & (head->ops_max - 1)) != 0 ||
              head->lanes_max > 4096 || head->events_max == 0 ||
              (head->events_max & (head->events_max - 1)) != 0 || head->slots_max > 64 ||
+             (head->links_at != 0 &&
+              (head->links_max == 0 || (head->links_max & (head->links_max - 1)) != 0)) ||
              head->progress_bytes <
                  sizeof(epx_record_progress_t) + (uint64_t)head->peers_max * sizeof(epx_record_peer_t))
         *why_p = "it is cut short or damaged";
     if (*why_p != NULL)
         return 0;
-    const uint64_t ends[] = {head->groups_at + head->groups_max * sizeof(epx_record_group_row_t),
-                             head->members_at + (uint64_t)head->lists_max * head->peers_max * sizeof(int32_t),
-                             head->texts_at + head->texts_max * sizeof(epx_record_text_row_t),
-                             head->segments_at + head->segments_max * sizeof(epx_record_segment_row_t),
-                             head->ops_at + head->ops_max * sizeof(epx_record_operation_t),
-                             head->progress_at + (uint64_t)head->slots_max * head->progress_bytes,
-                             head->events_at + head->events_max * sizeof(epx_record_event_t),
-                             head->device_at + sizeof(epx_record_device_t) +
-                                 head->lanes_max * sizeof(epx_record_lane_row_t)};
+    const uint64_t ends[] = {
+        head->groups_at + head->groups_max * sizeof(epx_record_group_row_t),
+        head->members_at + (uint64_t)head->lists_max * head->peers_max * sizeof(int32_t),
+        head->texts_at + head->texts_max * sizeof(epx_record_text_row_t),
+        head->segments_at + head->segments_max * sizeof(epx_record_segment_row_t),
+        head->ops_at + head->ops_max * sizeof(epx_record_operation_t),
+        head->progress_at + (uint64_t)head->slots_max * head->progress_bytes,
+        head->events_at + head->events_max * sizeof(epx_record_event_t),
+        head->device_at + sizeof(epx_record_device_t) + head->lanes_max * sizeof(epx_record_lane_row_t),
+        head->links_at != 0 ? head->links_at + head->links_max * sizeof(epx_record_link_row_t)
+                            : EPX_RECORD_HEAD_BYTES};
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
         if (ends[i] > head->file_bytes || ends[i] < EPX_RECORD_HEAD_BYTES)
             *why_p = "it is cut short or damaged";
@@ -65,6 +69,18 @@ int epx_record_event(const void *record, uint64_t number, epx_record_event_t *ro
     const epx_record_head_t *head = head_of(record);
     const epx_record_event_t *rows = at(record, head->events_at);
     return copy_row(&rows[number & (head->events_max - 1)], row_p, sizeof(*row_p), number);
+}
+
+int epx_record_link_row(const void *record, uint64_t number, epx_record_link_row_t *row_p)
+{
+    const epx_record_head_t *head = head_of(record);
+    if (head->links_at == 0)
+        return 0;
+    const epx_record_link_row_t *rows = at(record, head->links_at);
+    if (!copy_row(&rows[number & (head->links_max - 1)], row_p, sizeof(*row_p), number))
+        return 0;
+    row_p->name[sizeof(row_p->name) - 1] = '\0';
+    return 1;
 }
 
 const epx_record_progress_t *epx_record_progress(const void *record, const epx_record_operation_t *op,

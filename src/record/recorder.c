@@ -65,6 +65,8 @@ static void lay_out(epx_record_head_t *head, int32_t ranks)
     head->ops_at = take(&end, OPS * sizeof(epx_record_operation_t));
     head->progress_at = take(&end, (uint64_t)head->slots_max * head->progress_bytes);
     head->events_at = take(&end, EVENTS * sizeof(epx_record_event_t));
+    head->links_max = EPX_RECORD_LINKS;
+    head->links_at = take(&end, EPX_RECORD_LINKS * sizeof(epx_record_link_row_t));
     end = (end + PAGE - 1) & ~(uint64_t)(PAGE - 1); /* a device maps whole pages */
     head->lanes_max = LANES;
     head->device_at = take(&end, sizeof(epx_record_device_t) + LANES * sizeof(epx_record_lane_row_t));
@@ -200,6 +202,7 @@ static void free_recorder(epx_recorder_h r)
     if (r->seen != NULL)
         munmap((void *)(uintptr_t)r->seen, (size_t)r->bytes);
     pthread_mutex_destroy(&r->lock);
+    pthread_mutex_destroy(&r->link_lock);
     free(r->last);
     free(r->counted);
     free(r->own);
@@ -219,6 +222,7 @@ epx_status_t epx_recorder_open(const epx_recorder_set_up_t *s, epx_recorder_h *r
     if (r == NULL)
         return epx_fail(EPX_ERR_NO_MEMORY, "no memory for a recorder");
     pthread_mutex_init(&r->lock, NULL);
+    pthread_mutex_init(&r->link_lock, NULL);
     r->last = calloc((size_t)GROUPS * EPX_RECORDER_CHANNELS, sizeof(*r->last));
     r->counted = calloc(GROUPS, sizeof(*r->counted));
     lay_out(&head, s->ranks);

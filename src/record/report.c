@@ -229,6 +229,13 @@ static int device_of(const epx_job_view_t *view, const epx_verdict_t *v, page_t 
     return 1;
 }
 
+static int has_links_looked(const epx_job_view_t *view, int32_t rank, const void *context)
+{
+    const epx_record_head_t *head = head_at(view, rank);
+    (void)context;
+    return head != NULL && head->links_looked_ns != 0;
+}
+
 /* Link events of all ranks in order of time: the first few. */
 static void links(const epx_job_view_t *view, const epx_verdict_t *v, page_t *page)
 {
@@ -236,14 +243,14 @@ static void links(const epx_job_view_t *view, const epx_verdict_t *v, page_t *pa
     int64_t after = INT64_MIN;
     int32_t shown = 0;
     for (; shown < 3; shown++) {
-        epx_record_event_t first = {.time_ns = INT64_MAX};
+        epx_record_link_row_t first = {.time_ns = INT64_MAX};
         int32_t of = -1;
         for (int32_t r = 0; r < view->ranks; r++) {
             const epx_record_head_t *head = head_at(view, r);
-            uint64_t newest = head != NULL ? head->events : 0;
-            for (uint64_t n = newest; n > 0 && n + (head != NULL ? head->events_max : 0) > newest; n--) {
-                epx_record_event_t event;
-                if (!epx_record_event(head, n, &event) || event.what > EPX_EVIDENCE_LINK_RECOVERING)
+            uint64_t newest = head != NULL ? head->links : 0;
+            for (uint64_t n = newest; n > 0 && n + (head != NULL ? head->links_max : 0) > newest; n--) {
+                epx_record_link_row_t event;
+                if (!epx_record_link_row(head, n, &event) || event.what > EPX_EVIDENCE_LINK_RECOVERING)
                     continue;
                 int64_t at = event.time_ns - view->evidence[r].ahead_ns;
                 if (at > after && at < first.time_ns) {
@@ -257,9 +264,14 @@ static void links(const epx_job_view_t *view, const epx_verdict_t *v, page_t *pa
             break;
         after = first.time_ns;
         line(page, "link", "%.1f s ago at rank %d: %s %.55s", (double)(v->found_ns - after) * 1e-9, of,
-             words[first.what], epx_record_text_of(head_at(view, of), first.text));
+             words[first.what], first.name);
     }
-    if (shown == 0)
+    if (shown > 0)
+        return;
+    char seen[96];
+    if (ranges(view, has_links_looked, NULL, seen, sizeof(seen)) > 0)
+        line(page, "links", "observed at ranks %s, and nothing was seen", seen);
+    else
         line(page, "links", "no event was recorded: links were not observed");
 }
 

@@ -125,7 +125,7 @@ static int is_corrupt(const epx_scene_t *s, epx_verdict_t *v)
 /* ---- links ------------------------------------------------------------------------------------------------------ */
 
 /* The rank whose link or device error came first, in the time of this wait. */
-static int32_t first_link_error(const epx_scene_t *s, epx_record_event_t *first)
+static int32_t first_link_error(const epx_scene_t *s, epx_record_link_row_t *first)
 {
     int32_t found = -1;
     int64_t since = s->job->now_ns - s->age_ns - 2 * s->budget_ns, best = INT64_MAX;
@@ -134,11 +134,10 @@ static int32_t first_link_error(const epx_scene_t *s, epx_record_event_t *first)
         const epx_record_head_t *head = e->record;
         if (head == NULL)
             continue;
-        uint64_t newest = head->events,
-                 oldest = newest > head->events_max ? newest - head->events_max + 1 : 1;
-        for (uint64_t n = newest; n >= oldest && n > 0; n--) {
-            epx_record_event_t event;
-            if (!epx_record_event(head, n, &event) ||
+        uint64_t newest = __atomic_load_n(&head->links, __ATOMIC_ACQUIRE);
+        for (uint64_t n = newest; n > 0 && n + head->links_max > newest; n--) {
+            epx_record_link_row_t event;
+            if (!epx_record_link_row(head, n, &event) ||
                 (event.what != EPX_EVIDENCE_LINK_ERROR && event.what != EPX_EVIDENCE_LINK_DOWN))
                 continue;
             int64_t when = event.time_ns - e->ahead_ns;
@@ -152,16 +151,30 @@ static int32_t first_link_error(const epx_scene_t *s, epx_record_event_t *first)
     return found;
 }
 
+/* Whether the same link has come up again since. */
+static int is_back(const void *record, const epx_record_link_row_t *down)
+{
+    const epx_record_head_t *head = record;
+    uint64_t newest = __atomic_load_n(&head->links, __ATOMIC_ACQUIRE);
+    for (uint64_t n = newest; n > down->number; n--) {
+        epx_record_link_row_t event;
+        if (epx_record_link_row(record, n, &event) && event.what == EPX_EVIDENCE_LINK_UP &&
+            strcmp(event.name, down->name) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 static int is_link(const epx_scene_t *s, epx_verdict_t *v)
 {
-    epx_record_event_t first = {0}, up;
+    epx_record_link_row_t first = {0};
     if (s->at == EPX_ROOT_DESYNC || s->at == EPX_ROOT_CYCLE || s->victim < 0 || !is_late(s))
         return 0;
     int32_t origin = first_link_error(s, &first);
     if (origin < 0)
         return 0;
     const void *record = s->room[origin].record;
-    int back = epx_facts_event(record, EPX_EVIDENCE_LINK_UP, EPX_EVIDENCE_LINK_UP, first.time_ns, &up);
+    int back = is_back(record, &first);
     v->rank = origin;
     snprintf(v->field, sizeof(v->field), "%s",
              first.what == EPX_EVIDENCE_LINK_ERROR ? "error"
@@ -169,7 +182,7 @@ static int is_link(const epx_scene_t *s, epx_verdict_t *v)
                                                    : "down");
     snprintf(v->text, sizeof(v->text), "%s of rank %d came first in time (%s); what waits now is its victim",
              first.what == EPX_EVIDENCE_LINK_ERROR ? "an error of a link or device" : "a link that went down",
-             origin, epx_record_text_of(record, first.text));
+             origin, first.name);
     return 1;
 }
 

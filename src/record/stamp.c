@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "record/classify.h"
 #include "record/order.h"
 #include "record/private.h"
 #include "record/system.h"
@@ -429,8 +430,40 @@ epx_status_t epx_record_evidence(epx_recorder_h r, epx_evidence_t what, int32_t 
         text_id >= (int32_t)r->head->texts)
         return epx_fail(EPX_ERR_ARG, "epx_record_evidence: evidence %d with text %d is not known", (int)what,
                         text_id);
+    if (what <= EPX_EVIDENCE_LINK_RECOVERING)
+        return epx_record_link(r, what, epx_record_text_of(r->base, (uint32_t)text_id), value, time_ns);
     epx_recorder_event(r, (uint32_t)what, (uint32_t)text_id, value, time_ns != 0 ? time_ns : epx_clock_ns());
     return EPX_OK;
+}
+
+epx_status_t epx_record_link(epx_recorder_h r, epx_evidence_t what, const char *name, int64_t value,
+                             int64_t time_ns)
+{
+    if (r == NULL)
+        return EPX_OK;
+    if (what < EPX_EVIDENCE_LINK_ERROR || what > EPX_EVIDENCE_LINK_RECOVERING)
+        return epx_fail(EPX_ERR_ARG, "epx_record_link: evidence %d is not of a link", (int)what);
+    epx_record_head_t *head = r->head;
+    epx_record_link_row_t *rows = (epx_record_link_row_t *)(void *)(r->base + head->links_at);
+    pthread_mutex_lock(&r->link_lock);
+    uint64_t number = head->links + 1;
+    epx_record_link_row_t *row = &rows[number & (head->links_max - 1)];
+    epx_put64(&row->number, 0);
+    epx_order_writes();
+    row->time_ns = time_ns != 0 ? time_ns : epx_clock_ns();
+    row->what = (uint32_t)what;
+    row->value = value;
+    snprintf(row->name, sizeof(row->name), "%s", name != NULL ? name : "");
+    epx_put64(&row->number, number);
+    epx_put64(&head->links, number);
+    pthread_mutex_unlock(&r->link_lock);
+    return EPX_OK;
+}
+
+void epx_record_links_looked(epx_recorder_h r)
+{
+    if (r != NULL)
+        epx_put_time(&r->head->links_looked_ns, epx_clock_ns());
 }
 
 /* ---- operations of others --------------------------------------------------------------------------------------- */

@@ -79,7 +79,7 @@ static void copy_operations(maker_t *m)
     }
 }
 
-/* Links and pools; marks and steps are in the head. */
+/* Pools and devices; marks and steps are in the head, links have a table of their own. */
 static void copy_events(maker_t *m)
 {
     epx_record_head_t *made = m->made;
@@ -125,6 +125,7 @@ size_t epx_summary_make(const void *record, void *to, size_t bytes)
     made->ops_at = take(&m, OPS * sizeof(epx_record_operation_t));
     made->progress_at = take(&m, (uint64_t)OPEN_MOST * h->progress_bytes);
     made->events_at = take(&m, EVENTS * sizeof(epx_record_event_t));
+    made->links_at = copy_table(&m, h->links_at, h->links_max * sizeof(epx_record_link_row_t));
     made->lanes_max = h->maps_device ? (h->lanes_max < 32 ? h->lanes_max : 32) : 0;
     made->device_at = copy_table(
         &m, h->device_at, sizeof(epx_record_device_t) + made->lanes_max * sizeof(epx_record_lane_row_t));

@@ -66,7 +66,7 @@ if [ -z "${SANITIZE:-}" ] && "$bin/epx-info" -f | grep -Eq '^[* ]*ucx +[0-9]'; t
 fi
 
 # A rank that is busy elsewhere is no transport's fault: the run leaves with what the verdict says.
-EPX_RECORD=$folder/stuck EPX_TRANSPORT=ragged EPX_ON_HANG=failover:pooled_wave \
+EPX_RECORD=$folder/stuck EPX_TRANSPORT=ragged EPX_ON_HANG=failover:pooled_wave EPX_HANG_MS=1000 \
     EPX_FAULT="rank=2 op=dispatch seq=$first at=begin do=spin:9000" run epx-train "${small[@]}"
 expect_code 75
 expect_err '^epx: job .* is stuck: STUCK_BEFORE_OP\(rank 2\)$'

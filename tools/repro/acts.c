@@ -182,47 +182,6 @@ way_t act_failed_route(actor_t *actor)
     return actor->failed ? WAY_LEAVE : WAY_STEP;
 }
 
-/* ---- links: what src/health would tell the recorder ------------------------------------------------------------- */
-
-static void link_event(actor_t *actor, epx_evidence_t what, const char *text, int64_t value)
-{
-    epx_record_evidence(actor->recorder, what, epx_record_text(actor->recorder, text), value, 0);
-}
-
-/* A port goes down and comes back; what was on its way is lost. */
-way_t act_link_flap(actor_t *actor)
-{
-    if (!is_now(actor))
-        return WAY_STEP;
-    link_event(actor, EPX_EVIDENCE_LINK_DOWN, "mlx5_0 port 1", 1);
-    actor_sleep(actor, 10);
-    link_event(actor, EPX_EVIDENCE_LINK_UP, "mlx5_0 port 1", 1);
-    actor_acts(actor);
-    return WAY_STEP; /* EPX_FAULT loses the signals of this step */
-}
-
-/* One origin; the others' errors are told behind it, in any order. */
-way_t act_link_cascade(actor_t *actor)
-{
-    if (!actor->play->faulty || actor->step != REPRO_FAULT_STEP)
-        return WAY_STEP;
-    epx_random_t random = epx_random_at(actor->play->settings->seed, 77 + (uint64_t)actor->rank);
-    if (!actor_is_culprit(actor))
-        actor_sleep(actor, 30 + (int64_t)epx_random_below(&random, 60));
-    else
-        actor_acts(actor);
-    link_event(actor, EPX_EVIDENCE_LINK_ERROR, "NVLink 3", 1);
-    return WAY_STEP;
-}
-
-/* Recoveries are counted up while all goes well. */
-way_t act_link_recovering(actor_t *actor)
-{
-    if (actor->play->faulty && actor_is_culprit(actor) && actor->step > 2)
-        link_event(actor, EPX_EVIDENCE_LINK_RECOVERING, "NVLink 3", actor->step);
-    return WAY_STEP;
-}
-
 /* Random skew, and now and then an announced pause. */
 way_t act_soak(actor_t *actor)
 {

@@ -152,7 +152,7 @@ int actor_open(actor_t *actor)
 {
     const play_t *play = actor->play;
     char name[2][32];
-    if (!open_device(actor) || !open_comms(actor))
+    if (!open_device(actor) || !open_comms(actor) || (play->scenario->links && !links_open(actor)))
         return 0;
     for (int32_t i = 0; i <= play->scenario->two_groups; i++) {
         snprintf(name[i], sizeof(name[i]), i == 0 ? "rack%d" : "rack%d, second", actor->domain);
@@ -345,6 +345,7 @@ int actor_steps(actor_t *actor)
 
 void actor_close(actor_t *actor)
 {
+    epx_health_unfollow(&actor->links);
     for (int32_t i = 0; i < 2; i++) {
         epx_plan_destroy(&actor->plan[i]);
         epx_group_close(&actor->group[i]);
@@ -447,6 +448,7 @@ static void sum_up(const play_t *play, outcome_t *outcome)
     outcome->trace = epx_fault_trace_of_process();
     for (int32_t r = 0; r < play->ranks; r++) {
         const actor_t *actor = &play->actor[r];
+        outcome->recoveries += links_recoveries(actor);
         if (actor->step > outcome->steps)
             outcome->steps = actor->step;
         if (outcome->text[0] == '\0' && actor->failed)

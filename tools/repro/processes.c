@@ -44,7 +44,7 @@ static void nap_ms(int64_t ms)
 typedef struct word {
     int32_t rank;
     int32_t ended; /* 1: all steps made, -1: not all */
-    int32_t slow, recovered;
+    int32_t slow, recovered, recoveries;
     epx_verdict_t verdict;
     int64_t time_ns, acted_ns; /* now, and when a fault of this rank acted first; 0: none has */
     int64_t step;
@@ -145,6 +145,7 @@ static void be_rank(play_t *play, int32_t rank, int end)
     word_t word = word_of(&self);
     word.ended = good ? 1 : -1;
     word.recovered = actor.recovered;
+    word.recoveries = links_recoveries(&actor);
     snprintf(word.text, sizeof(word.text), "%.255s", actor.failed ? actor.error : "");
     tell(end, &word);
     /* Stays as it is until it has been judged. */
@@ -185,6 +186,7 @@ static void hear(const word_t *word, int64_t *acted_ns, outcome_t *outcome)
     if (word->verdict.kind != EPX_VERDICT_NONE)
         keep(word, *acted_ns, outcome);
     outcome->completed += word->ended > 0;
+    outcome->recoveries += word->recoveries;
     outcome->recovered += word->ended > 0 && word->recovered;
     if (word->ended < 0 && outcome->text[0] == '\0')
         snprintf(outcome->text, sizeof(outcome->text), "rank %d: %s", word->rank, word->text);

@@ -15,6 +15,7 @@
 
 #include <epx/comm.h>
 #include <epx/device.h>
+#include <epx/health.h>
 #include <epx/record.h>
 
 enum { REPRO_RANKS_MAX = 256, REPRO_FAULT_STEP = 12, REPRO_STEPS = 24, REPRO_WAVES = 2 };
@@ -49,7 +50,8 @@ typedef struct outcome {
     int32_t slow;      /* SLOW was seen on the way */
     int32_t completed; /* ranks that made all their steps */
     int32_t culprit, peer, wave;
-    int32_t recovered; /* ranks that have recovered their group */
+    int32_t recovered;  /* ranks that have recovered their group */
+    int32_t recoveries; /* of links, that a monitor has told the recorder of */
     epx_verdict_kind_t kind;
     char verdict[64], op[56], marker[56], field[32], group[64], text[512];
     int64_t steps;
@@ -83,6 +85,7 @@ typedef struct scenario {
     int32_t nobody;     /* 1: no culprit is expected */
     int64_t steps;      /* 0: as many as usual */
     int32_t is_clean;   /* 1: there is no fault, it is played once */
+    int32_t links;      /* 1: every rank has links of its own, which a monitor follows */
     int32_t host_rows;  /* 1: rows are touched on their way: device host alone */
     int32_t needs_gpu;  /* 1: a device's own grid is what it is about */
     const char *cannot; /* why this build or machine cannot play it; NULL: it can */
@@ -106,6 +109,7 @@ struct actor {
     int32_t rank, domain, place; /* place: rank in the domain */
     epx_comm_h world, part, across;
     epx_recorder_h recorder;
+    epx_health_follow_h links;
     epx_group_h group[2];
     epx_plan_h plan[2];
     epx_group_info_t info;
@@ -169,7 +173,14 @@ void play_set_up(play_t *play, const scenario_t *scenario, const settings_t *set
 
 void play_processes(play_t *play, outcome_t *outcome_p, int pipe_end);
 
-/* ---- acts.c, refusals.c ---- */
+/* ---- links.c ---- */
+
+int links_open(actor_t *actor);
+/* How many recoveries a rank's record holds. */
+int32_t links_recoveries(const actor_t *actor);
+int links_were_recovering(const play_t *play, const outcome_t *outcome);
+
+/* ---- acts.c, links.c, refusals.c ---- */
 
 way_t act_zero_tokens(actor_t *actor);
 way_t act_slow_host(actor_t *actor);
