@@ -30,6 +30,7 @@ typedef struct epx_rank_evidence {
     const void *record; /* a whole record, may be written meanwhile; NULL: there is none */
     epx_rank_life_t life;
     int32_t works;    /* 1: children of it run, or it takes new memory or reads files: a compilation, say */
+    int32_t starves;  /* 1: it is ready to run all the time, and others have the processor for much of it */
     int64_t ahead_ns; /* its clock minus the judge's, 0 on one host */
 } epx_rank_evidence_t;
 
@@ -63,7 +64,7 @@ typedef struct epx_rank_facts {
     const void *record;
     epx_rank_place_t place;
     epx_rank_life_t life;
-    int32_t works;
+    int32_t works, starves;
     epx_record_operation_t op;      /* of ENQUEUED, INSIDE, WAITS; else the last one, number 0: none */
     epx_record_progress_t progress; /* number 0: its words are gone */
     int32_t next;                   /* WAITS: rank of the job, -1: not known */

@@ -184,6 +184,7 @@ static void gather_one(const epx_job_evidence_t *job, int32_t r, epx_rank_facts_
     *f = (epx_rank_facts_t){.record = evidence->record,
                             .life = evidence->life,
                             .works = evidence->works,
+                            .starves = evidence->starves,
                             .next = -1,
                             .next_place = -1};
     if (f->record == NULL)

@@ -18,6 +18,7 @@ enum {
     GONE_MS = 500,
     STOPPED_MS = 1000,
     PATIENT = 3,
+    STARVED = 3,
     GENERATION_SHIFT = 48,
     PASS_SHIFT = 24,
     NUMBER_BITS = 14
@@ -32,6 +33,13 @@ static int is_excused(const epx_scene_t *s)
 {
     const epx_rank_facts_t *f = root_of(s);
     return f->paused || f->moves;
+}
+
+/* How long a thread that runs may go without a word: three budgets, and as much again twice where it has to
+ * share its processor. */
+static int64_t patience_ns(const epx_scene_t *s)
+{
+    return PATIENT * (root_of(s)->starves ? STARVED : 1) * s->budget_ns;
 }
 
 /* The root is a rank that waits for nobody, at this place. */
@@ -248,7 +256,7 @@ static int is_elsewhere(const epx_scene_t *s, epx_verdict_t *v)
     const epx_rank_facts_t *f = root_of(s);
     if (s->victim < 0 || !stands(s, EPX_PLACE_OUTSIDE) || !is_late(s) || is_excused(s))
         return 0;
-    int patient = s->age_ns >= PATIENT * s->budget_ns;
+    int patient = s->age_ns >= patience_ns(s);
     if (f->works && !patient)
         return 0;
     if (f->life == EPX_LIFE_RUNS && !patient)
@@ -305,7 +313,7 @@ static int is_stuck_before(const epx_scene_t *s, epx_verdict_t *v)
         return 1;
     }
     if (f->place != EPX_PLACE_OUTSIDE || s->victim < 0 || !f->marked_last || f->life != EPX_LIFE_RUNS ||
-        f->works)
+        f->works || (f->starves && s->age_ns < PATIENT * s->budget_ns))
         return 0;
     name_marker(s, v, "has not come to the call and is busy with something else");
     return 1;
@@ -478,10 +486,9 @@ static int is_slow(const epx_scene_t *s, epx_verdict_t *v)
     const epx_rank_facts_t *f = root_of(s);
     if (s->at != EPX_ROOT_PLACE || s->victim < 0 || !is_late(s) || f->record == NULL)
         return 0;
-    int inside =
-        f->place == EPX_PLACE_INSIDE && f->life == EPX_LIFE_RUNS && s->age_ns < PATIENT * s->budget_ns;
-    int outside = f->place == EPX_PLACE_OUTSIDE && (f->works || f->life == EPX_LIFE_RUNS) &&
-                  s->age_ns < PATIENT * s->budget_ns;
+    int inside = f->place == EPX_PLACE_INSIDE && f->life == EPX_LIFE_RUNS && s->age_ns < patience_ns(s);
+    int outside =
+        f->place == EPX_PLACE_OUTSIDE && (f->works || f->life == EPX_LIFE_RUNS) && s->age_ns < patience_ns(s);
     if (!f->moves && !inside && !outside)
         return 0;
     v->rank = s->root;
@@ -536,7 +543,9 @@ const epx_rule_t epx_rules[] = {
      is_not_resident},
     {"busy", EPX_VERDICT_STUCK_BEFORE_OP,
      "called and not begun, the device busy or the thread running; or not called, the last thing a marker, "
-     "the thread running without new memory, files or children; no mark or heartbeat within the budget",
+     "the thread running without new memory, files or children (for 3 budgets where others have its "
+     "processor); "
+     "no mark or heartbeat within the budget",
      is_stuck_before},
     {"idle", EPX_VERDICT_STREAM_BLOCKED, "called and not begun, the device idle or the thread asleep",
      is_blocked},
@@ -554,7 +563,7 @@ const epx_rule_t epx_rules[] = {
     {"circle", EPX_VERDICT_DEADLOCK, "a circle", is_deadlock},
     {"elsewhere", EPX_VERDICT_HOST_ABSENT,
      "not called; asleep without mark or heartbeat within the budget; or running without a marker for 3 "
-     "budgets",
+     "budgets, for 9 where others have its processor",
      is_elsewhere},
     {"slow", EPX_VERDICT_SLOW, "late, and marks, heartbeats or the thread's work move", is_slow},
     {"nothing", EPX_VERDICT_NONE, "within the budget, or announced, or at work that nobody waits for",

@@ -177,7 +177,7 @@ void epx_view_look_at(epx_looked_at_t *rank, int64_t now_ns)
     epx_system_thread_info_t now;
     if (rank->is_summary) { /* its own host has looked, and said so */
         rank->life = rank->is_dead ? EPX_LIFE_GONE : (epx_rank_life_t)head->life_seen;
-        rank->works = 0;
+        rank->works = rank->starves = 0;
         return;
     }
     if (!can_ask(head)) {
@@ -204,6 +204,8 @@ void epx_view_look_at(epx_looked_at_t *rank, int64_t now_ns)
         rank->life = EPX_LIFE_UNKNOWN;
     rank->works = (is_known && (now.works > rank->before.works + 16 || now.children)) ||
                   (is_ready && rank->life == EPX_LIFE_UNKNOWN);
+    rank->starves = is_known && is_ready && now.naps == rank->before.naps &&
+                    (int64_t)(now.cpu_ns - rank->before.cpu_ns) < passed / 10 * 6;
     rank->before = now;
     rank->before_ns = now_ns;
 }
@@ -247,7 +249,8 @@ void epx_view_classify(epx_job_view_t *view, int64_t now_ns, epx_verdict_t *verd
     for (int32_t r = 0; r < view->ranks; r++) {
         const epx_looked_at_t *rank = &view->rank[r];
         const epx_record_head_t *head = rank->record;
-        view->evidence[r] = (epx_rank_evidence_t){.record = head, .life = rank->life, .works = rank->works};
+        view->evidence[r] = (epx_rank_evidence_t){
+            .record = head, .life = rank->life, .works = rank->works, .starves = rank->starves};
         if (rank->is_dead)
             view->evidence[r].life = EPX_LIFE_GONE;
         if (head != NULL && judge != NULL && head->boot != judge->boot)

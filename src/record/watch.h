@@ -15,7 +15,7 @@ typedef struct epx_looked_at {
     epx_system_thread_info_t before; /* at the last look */
     int64_t before_ns;
     epx_rank_life_t life;
-    int32_t works;
+    int32_t works, starves;
     int32_t ready;      /* looks in a row at which it was ready to run */
     int64_t ready_ns;   /* since the first of them */
     int32_t is_summary; /* `record` is a copy of what the rank told, on another host */
