@@ -583,3 +583,85 @@ Test(record_rules, a_rank_that_has_just_moved_is_late_not_absent)
     pass(1);
     expect(EPX_VERDICT_NONE, -1, -1);
 }
+
+/* ---- words that go on from rank to rank ---------------------------------------------------------------------------- */
+
+/* A data call up to where its first half has returned, without any word sent: the second half passes them on.
+ */
+static uint64_t start_of_hop(int32_t r, uint64_t sequence)
+{
+    epx_recorder_call_t call = {
+        .group_id = group[r], .sequence = sequence, .kind = EPX_RECORD_COMBINE, .signature = 7};
+    uint64_t op = epx_recorder_enqueue(rec[r], &call);
+    epx_recorder_begin(rec[r], op);
+    epx_recorder_posted(rec[r], op);
+    epx_recorder_leave(rec[r]);
+    return op;
+}
+
+/* Call 1 of all has ended; rank 2 waits in call 2 for rank 1, for the word of call `epoch`; mode 1: a credit.
+ */
+static uint64_t hop(uint64_t epoch, int32_t mode)
+{
+    good(EPX_RECORD_COMBINE, 1, 0, 0);
+    uint64_t op = start_of_hop(1, 2);
+    epx_recorder_resume(rec[2], start_of_hop(2, 2));
+    epx_record_wait_t own, *live = epx_recorder_wait_begin(rec[2], 1, 1, epoch, mode, &own);
+    live->peer = 1;
+    return op;
+}
+
+/* It has begun its second half, and has not come to passing anything on. */
+Test(record_rules, what_the_second_half_has_to_send_is_not_lost_before)
+{
+    begin(4);
+    epx_recorder_resume(rec[1], hop(2, 0));
+    pass(6);
+    expect(EPX_VERDICT_UNKNOWN, -1, -1);
+    evidence[1].life = EPX_LIFE_RUNS; /* and is at work there, in its call: not elsewhere either */
+    pass(60);
+    expect(EPX_VERDICT_UNKNOWN, -1, -1);
+}
+
+Test(record_rules, a_word_of_the_call_before_is_lost)
+{
+    begin(4);
+    epx_recorder_resume(rec[1], hop(1, 0));
+    pass(6);
+    expect(EPX_VERDICT_SIGNAL_LOST, 1, 2);
+}
+
+Test(record_rules, a_credit_of_a_call_that_has_ended_is_lost)
+{
+    begin(4);
+    epx_recorder_resume(rec[1], hop(1, 1));
+    /* Whoever gave it waits for the one who misses it: no circle, and no calls in another order. */
+    epx_record_wait_t own, *live = epx_recorder_wait_begin(rec[1], 1, 2, 2, 0, &own);
+    live->peer = 2;
+    pass(6);
+    expect(EPX_VERDICT_SIGNAL_LOST, 1, 2);
+}
+
+/* Between its halves it is in no call. */
+Test(record_rules, who_has_left_the_first_half_is_elsewhere)
+{
+    begin(4);
+    hop(2, 0);
+    pass(6);
+    expect(EPX_VERDICT_HOST_ABSENT, 1, -1);
+}
+
+Test(record_rules, who_shares_its_processor_gets_more_patience)
+{
+    begin(4);
+    without_rank_2();
+    evidence[2].life = EPX_LIFE_RUNS;
+    evidence[2].starves = 1;
+    pass(40);
+    expect(EPX_VERDICT_SLOW, 2, -1);
+    evidence[2].starves = 0;
+    expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
+    evidence[2].starves = 1;
+    pass(6);
+    expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
+}
