@@ -193,6 +193,11 @@ typedef struct epx_fabric_config {
     uint32_t caps; /* what transports have been told to count on; opening fails where they cannot be had */
     const epx_allocator_t *allocator; /* never NULL; outlives the fabric */
     const epx_services_t *services;
+    /* For a fabric that has no way of its own to find out who is left: the ranks of the bootstrap that still
+     * live meet within timeout_ms. alive_p [size] as of the function below; *bootstrap_p is theirs, and lives
+     * as long as the one above. context: of the bootstrap. NULL: all ranks must be there to go on. */
+    epx_status_t (*survivors)(void *context, int64_t timeout_ms, uint8_t *alive_p,
+                              epx_bootstrap_t *bootstrap_p);
 } epx_fabric_config_t;
 
 /* One constant table per fabric. */

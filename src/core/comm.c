@@ -192,6 +192,7 @@ void epx_comm_destroy(epx_comm_h *comm_p)
         return;
     struct epx_comm *comm = *comm_p;
     *comm_p = NULL;
+    epx_comm_destroy_again(comm);
     epx_comm_record_end(&comm->record);
     if (comm->fabric != NULL)
         comm->fabric->ops->close(&comm->fabric);
@@ -309,4 +310,12 @@ epx_bootstrap_t epx_comm_bootstrap(epx_comm_h comm)
                              .rank = comm->rank,
                              .size = comm->size,
                              .allgather = gather_by_comm};
+}
+
+epx_comm_survivors_fn epx_comm_survivors_of(const epx_bootstrap_t *bootstrap)
+{
+    if (bootstrap->allgather != gather_by_comm)
+        return NULL;
+    const struct epx_comm *comm = bootstrap->context;
+    return comm->circle != NULL || comm->fabric != NULL ? epx_comm_survivors : NULL;
 }

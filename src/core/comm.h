@@ -21,6 +21,14 @@ epx_reach_t epx_comm_expected_reach(void);
 /* The comm's all-gather as a way to meet; valid as long as the comm. */
 epx_bootstrap_t epx_comm_bootstrap(epx_comm_h comm);
 
+/* The ranks that are left of the comm with this bootstrap (epx_fabric_config_t.survivors); NULL: it is the
+ * caller's own all-gather, or no comm's, which has no such way. What it makes lives as long as the comm. */
+typedef epx_status_t (*epx_comm_survivors_fn)(void *context, int64_t timeout_ms, uint8_t *alive_p,
+                                              epx_bootstrap_t *bootstrap_p);
+epx_comm_survivors_fn epx_comm_survivors_of(const epx_bootstrap_t *bootstrap);
+epx_status_t epx_comm_survivors(void *comm, int64_t timeout_ms, uint8_t *alive_p,
+                                epx_bootstrap_t *bootstrap_p);
+
 /* The job's link, to which notes go out of band; NULL: the ranks are threads, or met by the caller's own
  * all-gather. As long as the comm. */
 epx_link_t *epx_comm_link(epx_comm_h comm);

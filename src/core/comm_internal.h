@@ -26,6 +26,9 @@ struct epx_comm {
     /* For an allreduce: [size] pointers where one address space is shared, else [size, COMM_BOX_BYTES]. */
     uint8_t *pieces;
     epx_comm_record_t record;
+    /* Comms of those that were left of this one (comm_again.c): a list, destroyed with it. */
+    struct epx_comm *again, *owner; /* owner: whose list this one is in; NULL: none's */
+    uint64_t meetings;              /* how often they met; equal on those that are left */
 };
 
 /* Of the fabric of a comm of threads. bootstrap may be NULL. */
@@ -58,6 +61,13 @@ typedef struct epx_split_card {
     int32_t colour, key;
 } epx_split_card_t;
 int32_t epx_comm_choose_members(const epx_split_card_t *cards, int32_t size, int32_t me, int32_t *member);
+
+/* One number of two, for names of circles. */
+uint64_t epx_comm_mix(uint64_t a, uint64_t b);
+
+/* ---- comm_again.c ---- */
+
+void epx_comm_destroy_again(struct epx_comm *comm);
 
 /* Splits a comm of the link. */
 epx_status_t epx_comm_split_link(epx_comm_h comm, int32_t colour, int32_t key, epx_comm_h *part_p);

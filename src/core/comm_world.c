@@ -18,7 +18,7 @@ static struct {
     uint64_t worlds; /* how many world comms there were; equal on all ranks */
 } job = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static uint64_t mix(uint64_t a, uint64_t b)
+uint64_t epx_comm_mix(uint64_t a, uint64_t b)
 {
     uint64_t x = (a ^ (b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2))) * 0xbf58476d1ce4e5b9u;
     return x ^ (x >> 29);
@@ -114,7 +114,7 @@ epx_status_t epx_comm_world(epx_comm_h *comm_p)
         all[r] = r;
     status = take_link(&launch, &number, &link);
     if (status == EPX_OK) {
-        *comm_p = epx_comm_of_link(link, mix(0x6570782d776f726cu, number), all, launch.size);
+        *comm_p = epx_comm_of_link(link, epx_comm_mix(0x6570782d776f726cu, number), all, launch.size);
         if (*comm_p == NULL)
             status = epx_fail(EPX_ERR_NO_MEMORY, "epx_comm_world: no memory for %d ranks", launch.size);
         char job_name[EPX_COMM_JOB_BYTES];
@@ -214,7 +214,7 @@ epx_status_t epx_comm_split_link(epx_comm_h comm, int32_t colour, int32_t key, e
     int32_t *world = (int32_t *)(void *)cards;
     for (int32_t i = 0; i < size; i++)
         world[i] = comm->world[member[i]];
-    uint64_t id = mix(mix(comm->id, ++comm->splits), (uint64_t)(uint32_t)colour);
+    uint64_t id = epx_comm_mix(epx_comm_mix(comm->id, ++comm->splits), (uint64_t)(uint32_t)colour);
     struct epx_comm *made = colour >= 0 ? epx_comm_of_link(comm->link, id, world, size) : NULL;
     epx_comm_part_record(comm, colour, member, made);
     if (made == NULL && colour >= 0)

@@ -85,8 +85,10 @@ epx_fabric_config_t epx_group_fabric_config(const epx_selection_t *selection, co
         .allocator = allocator,
         .services = epx_services(),
     };
-    if (bootstrap != NULL)
+    if (bootstrap != NULL) {
         config.bootstrap = *bootstrap;
+        config.survivors = epx_comm_survivors_of(bootstrap);
+    }
     return config;
 }
 

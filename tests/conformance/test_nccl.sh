@@ -9,4 +9,4 @@ fi
 exec env TEST_DEVICE=guarded TEST_FABRIC=nccl TEST_NCCL="$TEST_BUILD/tests/plugins/nccl.so" \
     "$TEST_BUILD/tests/alone-conformance" --jobs 4 --filter 'exact/*' --filter 'cases/*' --filter 'plans/*' \
     --filter 'failed_route/*' --filter 'batches/*' --filter 'routing/*' \
-    --filter 'failures/a_rank_that*' --filter 'failures/aborted*' --filter 'recovery/again*'
+    --filter 'failures/a_rank_that*' --filter 'failures/aborted*' --filter 'recovery/again*' --filter 'failures/recover_without*'

@@ -9,4 +9,4 @@ fi
 exec env TEST_DEVICE=guarded TEST_FABRIC=nccl TEST_NCCL_PATH=sendrecv TEST_NCCL="$TEST_BUILD/tests/plugins/nccl.so" \
     "$TEST_BUILD/tests/alone-conformance" --jobs 4 --filter 'cases/case1*' --filter 'failed_route/*' \
     --filter 'accounting/*' \
-    --filter 'failures/a_rank_that*' --filter 'failures/aborted*' --filter 'recovery/again*'
+    --filter 'failures/a_rank_that*' --filter 'failures/aborted*' --filter 'recovery/again*' --filter 'failures/recover_without_a_lost_rank_as_before'

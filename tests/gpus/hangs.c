@@ -89,6 +89,34 @@ static void dies(rank_t *self, session_t *session, epx_plan_h plan, notes_t *not
     raise(SIGKILL);
 }
 
+/* A new communicator among those that are left, and a whole step over it. */
+static void goes_on(rank_t *self, session_t *session)
+{
+    dice_t dice = {.state = 3 + (uint64_t)self->rank};
+    int64_t begin = now_ms();
+    step_t s;
+    self->at = "epx_group_recover";
+    if (!expect_came(self, self->at, epx_group_recover(session->group, NULL), EPX_OK))
+        return;
+    expect(self, now_ms() - begin < 20000, "recovery took %d ms", (int)(now_ms() - begin));
+    session->info = (epx_group_info_t)EPX_GROUP_INFO_INIT;
+    expect_came(self, "epx_group_info", epx_group_info(session->group, &session->info), EPX_OK);
+    expect(self, session->info.ranks == self->ranks - 1, "%d ranks after the loss of one of %d",
+           session->info.ranks, self->ranks);
+    s = (step_t){.session = *session};
+    expect_came(self, "epx_plan_create", epx_plan_create(session->group, 0, NULL, &s.plan), EPX_OK);
+    int waves = epx_plan_waves(s.plan);
+    step_new(&s, waves);
+    for (int i = 0; i < 3 && !failures(); i++) {
+        step_draw(&s, &dice);
+        step_make(&s);
+        drained();
+        step_check(&s, i);
+    }
+    epx_plan_destroy(&s.plan);
+    step_free(&s, waves);
+}
+
 static void outlives(rank_t *self, session_t *session, epx_plan_h plan, const notes_t *notes)
 {
     const problem_t *problem = self->arg;
@@ -105,6 +133,7 @@ static void outlives(rank_t *self, session_t *session, epx_plan_h plan, const no
     expect(self, took <= NAMED_MS, "rank 1 was named %d ms after its end", (int)took);
     epx_group_abort(session->group, "rank 1 is gone");
     drained();
+    goes_on(self, session);
 }
 
 /* Started by the test below for each rank. */
@@ -179,7 +208,7 @@ static void read_record(void)
     epx_records_close(&records);
 }
 
-Test(hangs, a_killed_process_is_named_in_time_and_its_record_can_be_read)
+Test(hangs, a_killed_process_is_named_in_time_its_record_can_be_read_and_the_others_go_on)
 {
     int ranks = gpus(), left = ranks;
     int64_t end = now_ms() + 90000;

@@ -368,18 +368,26 @@ epx_status_t epx_nccl_segment_open(epx_fabric_t *base, void *memory, size_t byte
     return EPX_OK;
 }
 
-/* The ranks meet as they met to open, so all of them must be there: who is gone is found by the bootstrap. */
+/* The ranks meet as they met to open, all of them, or by the bootstrap's own way those that are left. They
+ * make a new communicator; the old one is aborted when this fabric closes. */
 epx_status_t epx_nccl_survivors(epx_fabric_t *base, int64_t timeout_ms, uint8_t *alive_p,
                                 epx_bootstrap_t *bootstrap_p)
 {
     nccl_fabric_t *fabric = (nccl_fabric_t *)base;
-    (void)timeout_ms;
-    epx_status_t status = epx_nccl_agree(fabric, EPX_OK, "recovering");
-    if (status != EPX_OK)
-        return status;
-    memset(alive_p, 1, (size_t)base->ranks);
-    *bootstrap_p = fabric->config.bootstrap;
-    return EPX_OK;
+    const epx_fabric_config_t *config = &fabric->config;
+    if (config->survivors == NULL) {
+        epx_status_t status = epx_nccl_agree(fabric, EPX_OK, "recovering");
+        if (status != EPX_OK)
+            return status;
+        memset(alive_p, 1, (size_t)base->ranks);
+        *bootstrap_p = config->bootstrap;
+        return EPX_OK;
+    }
+    epx_status_t status = config->survivors(config->bootstrap.context, timeout_ms, alive_p, bootstrap_p);
+    /* Kernels that wait for who is gone would hold up the closing. */
+    if (status == EPX_OK && bootstrap_p->size < base->ranks)
+        base->ops->abort(base, -1);
+    return status;
 }
 
 const epx_fabric_ops_t epx_fabric_nccl = {
