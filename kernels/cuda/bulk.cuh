@@ -100,6 +100,23 @@ template <typename B, typename NOTE> struct bulk_shared {
     NOTE note[B::WARPS][B::SLOTS];
 };
 
+/* One warp, all lanes: its slots with the barrier and the note of each, ready for the first load. */
+template <typename B, typename NOTE>
+__device__ inline void take_slots(char *dynamic, bulk_shared<B, NOTE> &shared, char *&slots, uint64_t *&phase,
+                                  NOTE *&note)
+{
+    int warp = (int)(threadIdx.x / WARP);
+    slots = dynamic + warp * B::SLOTS * B::BYTES;
+    phase = shared.phase[warp];
+    note = shared.note[warp];
+    if (lane_id() == 0) {
+        for (int s = 0; s < B::SLOTS; s++)
+            phase_init(phase + s);
+        phases_ready();
+    }
+    __syncwarp();
+}
+
 /* A position in the sequence of items. */
 template <int SLOTS> struct bulk_cursor {
     int32_t item = 0, slot = 0;
@@ -147,16 +164,7 @@ template <typename B, typename WATCH = no_watch> struct bulk_mover {
 
     __device__ bulk_mover(char *dynamic, bulk_shared<B, bulk_target> &shared)
     {
-        int warp = (int)(threadIdx.x / WARP);
-        slots = dynamic + warp * B::SLOTS * B::BYTES;
-        phase = shared.phase[warp];
-        target = shared.note[warp];
-        if (lane_id() == 0) {
-            for (int s = 0; s < B::SLOTS; s++)
-                phase_init(phase + s);
-            phases_ready();
-        }
-        __syncwarp();
+        take_slots<B>(dynamic, shared, slots, phase, target);
     }
     __device__ void store_next()
     {

@@ -108,16 +108,7 @@ template <typename B> struct scatter_mover {
     __device__ scatter_mover(const epx_k_scatter_t &of, char *dynamic, bulk_shared<B, scatter_note> &shared)
         : args(of)
     {
-        int warp = (int)(threadIdx.x / WARP);
-        slots = dynamic + warp * B::SLOTS * B::BYTES;
-        phase = shared.phase[warp];
-        note = shared.note[warp];
-        if (lane_id() == 0) {
-            for (int s = 0; s < B::SLOTS; s++)
-                phase_init(phase + s);
-            phases_ready();
-        }
-        __syncwarp();
+        take_slots<B>(dynamic, shared, slots, phase, note);
     }
     __device__ int32_t entry(int32_t first, int32_t count) const
     {

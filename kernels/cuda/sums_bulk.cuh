@@ -74,16 +74,7 @@ template <typename B, typename T, int N, typename WATCH = no_use_watch> struct b
     __device__ bulk_reducer(const term_list &of, char *dynamic, bulk_shared<B, reduce_note> &shared)
         : list(of), acc{}
     {
-        int warp = (int)(threadIdx.x / WARP);
-        slots = dynamic + warp * B::SLOTS * B::BYTES;
-        phase = shared.phase[warp];
-        note = shared.note[warp];
-        if (lane_id() == 0) {
-            for (int s = 0; s < B::SLOTS; s++)
-                phase_init(phase + s);
-            phases_ready();
-        }
-        __syncwarp();
+        take_slots<B>(dynamic, shared, slots, phase, note);
     }
 
     /* acc to memory, rounded; a new piece begins. */
