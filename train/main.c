@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <epx/record.h>
@@ -217,7 +218,24 @@ static int train(job_t *job, epx_trainer_t *trainer, int64_t rank)
     return code;
 }
 
-enum { STOP_CODE = 77 };
+enum { STOP_CODE = 77, PATIENCE_MS = 3000, NAP_MS = 20 };
+
+/* What the watchdog says of a run that has failed. Calls end at once when a process is gone, and it is named
+ * half a second later: who is a process waits to hear that. */
+static epx_verdict_t hear(epx_comm_h comm)
+{
+    epx_verdict_t verdict = EPX_VERDICT_INIT;
+    int32_t rank, size = 1;
+    (void)epx_comm_launched(&rank, &size);
+    int32_t patience_ms = size > 1 && epx_train_lost_peer() ? PATIENCE_MS : 0;
+    for (int32_t waited = 0;; waited += NAP_MS) {
+        epx_record_verdict(epx_comm_recorder(comm), &verdict);
+        int is_said = verdict.kind != EPX_VERDICT_NONE && verdict.kind != EPX_VERDICT_SLOW;
+        if (is_said || waited >= patience_ms)
+            return verdict;
+        nanosleep(&(struct timespec){.tv_nsec = NAP_MS * 1000000}, NULL);
+    }
+}
 
 static int run_rank(epx_comm_h comm, int64_t rank, void *context)
 {
@@ -235,7 +253,8 @@ static int run_rank(epx_comm_h comm, int64_t rank, void *context)
     if (code == EPX_TRAIN_OK)
         code = train(job, trainer, rank);
     epx_verdict_t verdict = EPX_VERDICT_INIT;
-    epx_record_verdict(code != EPX_TRAIN_OK ? epx_comm_recorder(comm) : NULL, &verdict);
+    if (code != EPX_TRAIN_OK)
+        verdict = hear(comm);
     /* What a check of this rank has found needs no watchdog to be so. */
     if (code != EPX_TRAIN_OK && epx_train_must_stop())
         job->verdict_code = STOP_CODE;

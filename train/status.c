@@ -3,15 +3,18 @@
 
 #include "fail.h"
 
-static _Thread_local int must_stop;
+static _Thread_local int must_stop, lost_peer;
 
 int epx_train_must_stop(void) { return must_stop; }
+
+int epx_train_lost_peer(void) { return lost_peer; }
 
 int epx_train_status(epx_status_t status)
 {
     if (status == EPX_OK)
         return EPX_TRAIN_OK;
     must_stop |= status == EPX_ERR_CORRUPT || status == EPX_ERR_MISMATCH;
+    lost_peer = status == EPX_ERR_PEER || status == EPX_ERR_TIMEOUT || status == EPX_ERR_FABRIC;
     const char *text = epx_last_error();
     if (status == EPX_ERR_PEER || status == EPX_ERR_ABORTED)
         return epx_train_follow(EPX_TRAIN_FAILED, "%s (%s)", text, epx_status_name(status));

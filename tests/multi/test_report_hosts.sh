@@ -42,7 +42,7 @@ expect_one_report
 expect_out '^epx: job .* is stuck: STUCK_BEFORE_OP\(rank 3\)'
 expect_out '^  records +all 4'
 checks=$((checks + 1))
-[ "$codes" = ' 75 75 75 75' ] || wrong "codes$codes"
+[ "$codes" = ' 75 75 75 75' ] || { echo "codes$codes"; wrong "codes$codes"; }
 run epx-doctor --all "$folder/host0" "$folder/host1"
 expect_out '^ +3 +0 '
 expect_no_out 'no record'
@@ -51,6 +51,8 @@ last='a rank of the first host is killed'
 play 'group=world rank=1 op=allreduce seq=40 at=begin do=kill' 0 0 1 1
 expect_one_report
 expect_out '^epx: job .* is stuck: HOST_ABSENT\(rank 1\)'
+checks=$((checks + 1))
+[ "$codes" = ' 76 137 76 76' ] || { echo "codes$codes"; wrong "codes$codes"; }
 
 last='a rank alone on its host is killed'
 play 'group=world rank=2 op=allreduce seq=40 at=begin do=kill' 0 0 1 0
