@@ -1,7 +1,11 @@
 #!/bin/bash
-# Runs test programs and test scripts one after the other, and ends with one line: "N passed, N failed".
+# Runs test programs and test scripts, and ends with one line: "N passed, N failed".
 #
 #   mk/run-tests.sh RUNNER... SCRIPT.sh...
+#
+# Programs run one after the other, each with TEST_JOBS of its tests at a time: most of them wait for time-outs. So do
+# scripts of tests/conformance, which start such programs. Of the other scripts, which mostly wait as well, TEST_LANES
+# run beside each other.
 #
 # A runner is a Criterion program; its own record (TAP) is what is counted. A runner that dies or hangs leaves none
 # and counts as failed; one test may take a quarter of its time. A report of a sanitizer counts too: some come after
@@ -31,7 +35,7 @@ run_program() {
     name=$1
     rm -f "$tap"
     # shellcheck disable=SC2086  # TEST_ARGS are words
-    "${limit[@]}" "$2" --jobs 2 --timeout "$((${TEST_TIMEOUT:-600} / 4))" --tap="$tap" ${TEST_ARGS:-} 2>&1 | tee "$log"
+    "${limit[@]}" "$2" --jobs "${TEST_JOBS:-4}" --timeout "$((${TEST_TIMEOUT:-600} / 4))" --tap="$tap" ${TEST_ARGS:-} 2>&1 | tee "$log"
     rc=${PIPESTATUS[0]}
     if [ ! -s "$tap" ]; then
         fail "$name: the runner ended with status $rc and left no record ($log)"
@@ -50,26 +54,75 @@ run_program() {
     fi
 }
 
+# log_of SCRIPT: where its output is. Beside it, in .end, its status and its seconds.
+log_of() { echo "$logs/$(echo "$1" | tr / -).log"; }
+
+# In a shell of its own, which takes the script along when it is ended.
 run_script() {
-    local name=$1 log rc
-    log=$logs/$(echo "$1" | tr / -).log
-    "${limit[@]}" bash "$1" > "$log" 2>&1 < /dev/null
-    rc=$?
+    local log begin=$SECONDS
+    log=$(log_of "$1")
+    "${limit[@]}" bash "$1" > "$log" 2>&1 < /dev/null &
+    # shellcheck disable=SC2064  # that process
+    trap "kill $!; exit" TERM
+    wait $!
+    echo "$? $((SECONDS - begin))" > "$log.end.new" && mv "$log.end.new" "$log.end"
+}
+trap 'kill $(jobs -p) 2> /dev/null; exit 1' INT TERM
+
+# Says how a script has ended, and counts it.
+tell_script() {
+    local name=$1 log rc seconds
+    log=$(log_of "$1")
+    read -r rc seconds < "$log.end"
+    rm "$log.end"
+    echo "-- $name"
     case $rc in
     0) passed=$((passed + 1)) ;;
     77) skipped=$((skipped + 1)) && echo "  skipped $name: $(tail -n 1 "$log")" ;;
     *) cat "$log" && fail "$name: ended with status $rc ($log)" ;;
     esac
+    echo "   $seconds s"
 }
 
+# tell_ended: of those that are running, whoever has ended.
+tell_ended() {
+    local script left=()
+    for script in "${running[@]}"; do
+        if [ -e "$(log_of "$script").end" ]; then tell_script "$script"; else left+=("$script"); fi
+    done
+    running=("${left[@]}")
+}
+
+# start_script SCRIPT LANES: returns when fewer than so many run.
+running=()
+start_script() {
+    rm -f "$(log_of "$1").end"
+    run_script "$1" &
+    running+=("$1")
+    while [ ${#running[@]} -ge "$2" ]; do
+        wait -n
+        [ $? != 127 ] || break # none is left
+        tell_ended
+    done
+}
+
+beside=()
 for test in "$@"; do
-    start=$(date +%s)
+    start=$SECONDS
     case $test in
-    *.sh) echo "-- $test" && run_script "$test" ;;
-    *) echo "-- ${test##*/}" && run_program "${test##*/}" "$test" ;;
+    tests/conformance/*.sh) start_script "$test" 1 ;;
+    *.sh) beside+=("$test") ;;
+    *)
+        echo "-- ${test##*/}"
+        run_program "${test##*/}" "$test"
+        echo "   $((SECONDS - start)) s"
+        ;;
     esac
-    echo "   $(($(date +%s) - start)) s"
 done
+for test in "${beside[@]}"; do start_script "$test" "${TEST_LANES:-2}"; done
+wait
+tell_ended
+for test in "${running[@]}"; do fail "$test: its shell was ended from outside"; done
 
 [ $((passed + failed + skipped)) -gt 0 ] || fail 'no test was found'
 for line in "${bad[@]}"; do echo "FAILED $line"; done

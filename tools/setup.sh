@@ -45,9 +45,6 @@ libucx-dev        header  ucp/api/ucp.h          check ci
 libpmix-dev       pkg     pmix                   check ci
 openmpi-bin       program mpirun                 check ci
 pkg-config        program pkg-config             check ci
-libucx-dev        header  ucp/api/ucp.h          check ci
-libpmix-dev       library pmix                   check ci
-openmpi-bin       program mpirun                 ci
 clang-format      program clang-format           lint ci
 python3           program python3                lint ci
 spin              program spin                   model ci
@@ -75,7 +72,6 @@ there() {
     program) command -v "$2" > /dev/null ;;
     pkg) pkg-config --exists "$2" 2> /dev/null ;;
     module) /usr/bin/python3 -c "import importlib.util as u, sys; sys.exit(u.find_spec('$2') is None)" 2> /dev/null ;;
-    library) pkg-config --exists "$2" 2> /dev/null ;;
     file) [ -e "$2" ] ;;
     header) printf '#include <%s>\n' "$2" | "${CC:-cc}" -E -x c - > /dev/null 2>&1 ;;
     esac
