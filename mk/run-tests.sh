@@ -3,9 +3,8 @@
 #
 #   mk/run-tests.sh RUNNER... SCRIPT.sh...
 #
-# Programs run one after the other, each with TEST_JOBS of its tests at a time: most of them wait for time-outs. So do
-# scripts of tests/conformance, which start such programs. Of the other scripts, which mostly wait as well, TEST_LANES
-# run beside each other.
+# Programs run one after the other, each with TEST_JOBS of its tests at a time: most of them wait for time-outs. Scripts
+# that start such programs, or look at the clock, run alone. Of the others TEST_LANES run beside each other.
 #
 # A runner is a Criterion program; its own record (TAP) is what is counted. A runner that dies or hangs leaves none
 # and counts as failed; one test may take a quarter of its time. A report of a sanitizer counts too: some come after
@@ -110,7 +109,9 @@ beside=()
 for test in "$@"; do
     start=$SECONDS
     case $test in
-    tests/conformance/*.sh) start_script "$test" 1 ;;
+    tests/conformance/*.sh | */test_launch.sh | */test_perf.sh | */test_rep*.sh | */test_survive.sh | */test_sweep.sh)
+        start_script "$test" 1
+        ;;
     *.sh) beside+=("$test") ;;
     *)
         echo "-- ${test##*/}"
