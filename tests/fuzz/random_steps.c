@@ -9,7 +9,6 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "support/drive.h"
@@ -60,22 +59,6 @@ static problem_t *shape(dice_t *dice, int ranks_wanted)
     if (dice_range(dice, 0, 3) == 0)
         problem_scatter_owners(p, dice_bits(dice));
     return p;
-}
-
-/* The same shape again, for another step. */
-static problem_t *same_shape(const problem_t *p)
-{
-    problem_t *q = problem_new(&p->arm, p->ranks, p->experts, p->top_k, p->width, p->tokens_max), fresh = *q;
-    *q = *p;
-    q->owner = fresh.owner;
-    memcpy(q->owner, p->owner, (size_t)p->experts * sizeof(*p->owner));
-    q->tokens = fresh.tokens;
-    q->ids = fresh.ids;
-    q->weights = fresh.weights;
-    q->x = fresh.x;
-    q->dout = fresh.dout;
-    q->aux = fresh.aux;
-    return q;
 }
 
 /* One rank's life: some plans on some lanes, routes and passes in an order that the dice give, equal on all
@@ -132,7 +115,7 @@ static void live(uint64_t seed, problem_t *first)
     life.steps = (int)dice_range(&life.dice, 1, STEPS);
     for (int i = 0; i < life.steps; i++) {
         if (i > 0)
-            life.problem[i] = same_shape(life.problem[0]);
+            life.problem[i] = problem_again(life.problem[0]);
         problem_inputs(life.problem[i], (pattern_t)dice_range(&life.dice, 0, PATTERNS - 1), NULL,
                        dice_bits(&life.dice));
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "train/train.h"
+#include "train_runs.h"
 
 /* Sums of some hundred products in float, in another order. */
 #define TOLERANCE 2e-5
@@ -23,24 +24,7 @@ static epx_train_config_t config_of(const variant_t *variant)
 {
     epx_train_config_t config;
     cr_assert_eq(epx_config_preset("tiny", &config), 0);
-    /* Seven experts over two to four ranks: the blocks are unequal. */
-    config.model = (epx_model_config_t){.layers = 2,
-                                        .width = 24,
-                                        .vocabulary = 256,
-                                        .sequence = 20,
-                                        .heads = 4,
-                                        .head_width = 6,
-                                        .kv_heads = 2,
-                                        .full_kv_heads = 1,
-                                        .window = 7,
-                                        .full_every = 2,
-                                        .gate = 1,
-                                        .experts = 7,
-                                        .top_k = variant->top_k,
-                                        .expert_width = 10,
-                                        .latent = variant->latent,
-                                        .shared = 2,
-                                        .shared_width = 6};
+    config.model = small_model(variant->top_k, variant->latent);
     config.batch = 2;
     config.steps = 10;
     config.warmup = 1;

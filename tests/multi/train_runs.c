@@ -30,27 +30,32 @@ const char *run_path(const char *name)
     return to;
 }
 
+epx_model_config_t small_model(int64_t top_k, int64_t latent)
+{
+    return (epx_model_config_t){.layers = 2,
+                                .width = 24,
+                                .vocabulary = 256,
+                                .sequence = 20,
+                                .heads = 4,
+                                .head_width = 6,
+                                .kv_heads = 2,
+                                .full_kv_heads = 1,
+                                .window = 7,
+                                .full_every = 2,
+                                .gate = 1,
+                                .experts = 7,
+                                .top_k = top_k,
+                                .expert_width = 10,
+                                .latent = latent,
+                                .shared = 2,
+                                .shared_width = 6};
+}
+
 run_t run_small(const char *transport, int64_t ep, int64_t replicas, int64_t batch)
 {
     run_t run = {.steps = 6};
     cr_assert_eq(epx_config_preset("tiny", &run.config), 0);
-    run.config.model = (epx_model_config_t){.layers = 2,
-                                            .width = 24,
-                                            .vocabulary = 256,
-                                            .sequence = 20,
-                                            .heads = 4,
-                                            .head_width = 6,
-                                            .kv_heads = 2,
-                                            .full_kv_heads = 1,
-                                            .window = 7,
-                                            .full_every = 2,
-                                            .gate = 1,
-                                            .experts = 7,
-                                            .top_k = 3,
-                                            .expert_width = 10,
-                                            .latent = 9,
-                                            .shared = 2,
-                                            .shared_width = 6};
+    run.config.model = small_model(3, 9);
     run.config.batch = batch;
     run.config.steps = 10;
     run.config.warmup = 1;

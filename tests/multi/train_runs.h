@@ -16,8 +16,10 @@ typedef struct run {
     uint64_t hash; /* of the last checkpoint read or written */
 } run_t;
 
-/* A model with seven experts in blocks that are unequal over 2, 3 and 4 ranks, of `batch` sequences per rank.
- */
+/* Seven experts, in blocks that are unequal over 2, 3 and 4 ranks. */
+epx_model_config_t small_model(int64_t top_k, int64_t latent);
+
+/* That model, of `batch` sequences per rank. */
 run_t run_small(const char *transport, int64_t ep, int64_t replicas, int64_t batch);
 
 /* Restores config.restore if given, takes the steps, evaluates, saves config.checkpoint if given. Returns the

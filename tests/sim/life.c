@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "support/drive.h"
 
@@ -43,21 +42,6 @@ static problem_t *shape(dice_t *dice, int only)
     p->backward = dice_range(dice, 0, 2) ? EPX_BACKWARD_KEPT : EPX_BACKWARD_RECOMPUTE;
     p->aux_bytes = dice_range(dice, 0, 3) ? 0 : 8;
     return p;
-}
-
-static problem_t *same_shape(const problem_t *p)
-{
-    problem_t *q = problem_new(&p->arm, p->ranks, p->experts, p->top_k, p->width, p->tokens_max), fresh = *q;
-    *q = *p;
-    q->owner = fresh.owner;
-    memcpy(q->owner, p->owner, (size_t)p->experts * sizeof(*p->owner));
-    q->tokens = fresh.tokens;
-    q->ids = fresh.ids;
-    q->weights = fresh.weights;
-    q->x = fresh.x;
-    q->dout = fresh.dout;
-    q->aux = fresh.aux;
-    return q;
 }
 
 static int one_step(session_t *session, dice_t *dice, epx_plan_h plan, const oracle_t *o)
@@ -163,14 +147,14 @@ static void make_life(life_t *life, dice_t *dice, int only)
     life->breaker = (int)dice_range(dice, 0, life->problem[0]->ranks - 1);
     for (int i = 0; i < life->steps; i++) {
         if (i > 0)
-            life->problem[i] = same_shape(life->problem[0]);
+            life->problem[i] = problem_again(life->problem[0]);
         problem_inputs(life->problem[i], (pattern_t)dice_range(dice, 0, PATTERNS - 1), NULL, dice_bits(dice));
         life->oracle[i] = oracle_of(life->problem[i]);
     }
     if (dice_range(dice, 0, 2) > 0)
         return;
     int tokens[RANKS_MAX] = {1, 1, 1, 1};
-    life->bad = same_shape(life->problem[0]);
+    life->bad = problem_again(life->problem[0]);
     life->bad_step = (int)dice_range(dice, 0, life->steps - 1);
     problem_inputs(life->bad, UNIFORM, tokens, dice_bits(dice));
     life->bad->ids[life->breaker][0] = life->bad->experts;

@@ -162,6 +162,21 @@ static void free_inputs(problem_t *p)
     }
 }
 
+problem_t *problem_again(const problem_t *p)
+{
+    problem_t *q = problem_new(&p->arm, p->ranks, p->experts, p->top_k, p->width, p->tokens_max), fresh = *q;
+    *q = *p;
+    q->owner = fresh.owner;
+    memcpy(q->owner, p->owner, (size_t)p->experts * sizeof(*p->owner));
+    q->tokens = fresh.tokens;
+    q->ids = fresh.ids;
+    q->weights = fresh.weights;
+    q->x = fresh.x;
+    q->dout = fresh.dout;
+    q->aux = fresh.aux;
+    return q;
+}
+
 void problem_free(problem_t *p)
 {
     free_inputs(p);

@@ -88,6 +88,8 @@ typedef struct problem {
 /* A problem of this shape, T = 0 everywhere, contiguous owners, fp32, lanes and depth 2; change fields before
  * problem_inputs. K is cut to E. */
 problem_t *problem_new(const arm_t *arm, int ranks, int experts, int top_k, int width, int tokens_max);
+/* The same shape again, for another step; its inputs are to be drawn. */
+problem_t *problem_again(const problem_t *problem);
 void problem_free(problem_t *problem);
 
 /* Scatters the owners at random: a rank may own none. */

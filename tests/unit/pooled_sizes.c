@@ -2,27 +2,13 @@
 #include <criterion/criterion.h>
 
 #include <limits.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "pooled_wave/internal.h"
+#include "unit/kept.h"
 
 enum { LOCAL = EPX_FABRIC_LOADSTORE | EPX_FABRIC_ONE_SIDED_WORDS };
 
-static char text[256];
-
-static __attribute__((format(printf, 2, 3))) epx_status_t keep_text(epx_status_t status, const char *format,
-                                                                    ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof(text), format, list);
-    va_end(list);
-    return status;
-}
-
-static const epx_services_t services = {.fail = keep_text};
 static const epx_transport_ops_t *const ops = &epx_transport_pooled_wave;
 
 /* Five experts: three of rank 0, two of rank 1; K = 2, H = 4 of fp32. */
@@ -91,7 +77,7 @@ Test(pooled_sizes, settings_without_meaning_are_refused)
 static epx_pooled_dims_t dims_of(const epx_shape_t *shape)
 {
     epx_pooled_dims_t dims;
-    cr_assert_eq(epx_pooled_dims(shape, LOCAL, &services, &dims), EPX_OK, "%s", text);
+    cr_assert_eq(epx_pooled_dims(shape, LOCAL, &kept_services, &dims), EPX_OK, "%s", kept_text);
     return dims;
 }
 
@@ -119,7 +105,7 @@ Test(pooled_sizes, dimensions_follow_the_formulas)
 static epx_sizes_t sizes_of(const epx_shape_t *shape)
 {
     epx_sizes_t sizes;
-    cr_assert_eq(ops->query(shape, LOCAL, &services, &sizes), EPX_OK, "%s", text);
+    cr_assert_eq(ops->query(shape, LOCAL, &kept_services, &sizes), EPX_OK, "%s", kept_text);
     return sizes;
 }
 
@@ -171,7 +157,8 @@ Test(pooled_sizes, what_a_shape_does_without_takes_no_memory)
 static int64_t staging_of(const epx_shape_t *shape)
 {
     epx_sizes_t sizes, plain = sizes_of(shape);
-    cr_assert_eq(ops->query(shape, EPX_FABRIC_ONE_SIDED_WORDS, &services, &sizes), EPX_OK, "%s", text);
+    cr_assert_eq(ops->query(shape, EPX_FABRIC_ONE_SIDED_WORDS, &kept_services, &sizes), EPX_OK, "%s",
+                 kept_text);
     cr_expect_eq(plain.staging_bytes, 0);
     cr_expect_eq(sizes.scratch_bytes, plain.scratch_bytes);
     return sizes.staging_bytes;
@@ -215,9 +202,9 @@ Test(pooled_sizes, plans_do_not_grow_with_extra_waves)
 static void expect_too_large(const epx_shape_t *shape, epx_status_t status)
 {
     epx_sizes_t sizes;
-    text[0] = '\0';
-    cr_expect_eq(ops->query(shape, LOCAL, &services, &sizes), status, "%s", text);
-    cr_expect(text[0] != '\0');
+    kept_text[0] = '\0';
+    cr_expect_eq(ops->query(shape, LOCAL, &kept_services, &sizes), status, "%s", kept_text);
+    cr_expect(kept_text[0] != '\0');
 }
 
 Test(pooled_sizes, two_to_the_31_rows_are_refused)

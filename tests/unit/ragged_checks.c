@@ -5,14 +5,13 @@
  */
 #include <criterion/criterion.h>
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/host/host.h"
 #include "kernels/host/table.h"
 #include "ragged/internal.h"
+#include "unit/kept.h"
 #include "ragged/ragged.h"
 
 enum { RANKS = 2, EXPERTS = 3, K = 2, T = 3, H = 4 };
@@ -56,24 +55,12 @@ static const epx_fabric_ops_t nothing = {.name = "nothing",
                                          .wait = no_wait,
                                          .exchange = known_counts};
 
-static char text[512];
-
-static __attribute__((format(printf, 2, 3))) epx_status_t keep_text(epx_status_t status, const char *format,
-                                                                    ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof(text), format, list);
-    va_end(list);
-    return status;
-}
-
 static __attribute__((format(printf, 3, 4))) void no_log(int level, const char *tag, const char *format, ...)
 {
     (void)level, (void)tag, (void)format;
 }
 
-static const epx_services_t services = {.fail = keep_text, .log = no_log};
+static const epx_services_t services = {.fail = kept_fail, .log = no_log};
 
 /* ---- two ranks --------------------------------------------------------------------------------------------------------- */
 
@@ -176,7 +163,7 @@ static void start_dispatch(void)
 
 static epx_status_t finish_dispatch(int r)
 {
-    text[0] = '\0';
+    kept_text[0] = '\0';
     return epx_transport_ragged.dispatch_finish(side[r].transport, &side[r].plan, 0, &side[r].batch, NULL);
 }
 
@@ -184,16 +171,16 @@ static epx_status_t finish_dispatch(int r)
 static void start_combine(void)
 {
     for (int r = 0; r < RANKS; r++) {
-        cr_assert_eq(finish_dispatch(r), EPX_OK, "%s", text);
+        cr_assert_eq(finish_dispatch(r), EPX_OK, "%s", kept_text);
         memcpy(side[r].y, side[r].batch.rows, (size_t)side[r].sizes.batch_rows_max * H * 4);
         cr_assert_eq(epx_transport_ragged.combine_start(side[r].transport, &side[r].plan, 0, side[r].y, NULL),
-                     EPX_OK, "%s", text);
+                     EPX_OK, "%s", kept_text);
     }
 }
 
 static epx_status_t finish_combine(int r)
 {
-    text[0] = '\0';
+    kept_text[0] = '\0';
     return epx_transport_ragged.combine_finish(side[r].transport, &side[r].plan, 0, side[r].out, NULL);
 }
 
@@ -215,7 +202,7 @@ static void corrupt(epx_status_t status, ...)
     va_start(list, status);
     cr_assert_eq(status, EPX_ERR_CORRUPT, "%s instead", epx_status_name(status));
     for (const char *word = va_arg(list, const char *); word != NULL; word = va_arg(list, const char *))
-        cr_assert(strstr(text, word), "no \"%s\" in: %s", word, text);
+        cr_assert(strstr(kept_text, word), "no \"%s\" in: %s", word, kept_text);
     va_end(list);
 }
 
@@ -230,7 +217,7 @@ static void clean_pass(epx_check_t check, epx_wire_t wire)
         start_dispatch();
         start_combine();
         for (int r = 0; r < RANKS; r++) {
-            cr_assert_eq(finish_combine(r), EPX_OK, "%s", text);
+            cr_assert_eq(finish_combine(r), EPX_OK, "%s", kept_text);
             for (int i = 0; i < T * H; i++) {
                 float times = (float)(2 - (ids[r][i / H * K] < 0) - (ids[r][i / H * K + 1] < 0));
                 cr_assert_eq(side[r].out[i], times * side[r].x[i]);
@@ -302,7 +289,7 @@ Test(ragged_checks, a_row_that_the_caller_left_out)
     memcpy(side[0].y, side[0].batch.rows, 6 * H * 4);
     epx_k_poison_t args = {.rows = side[0].y + 3 * H, .bytes = H * 4};
     epx_host_poison(&args, NULL);
-    text[0] = '\0';
+    kept_text[0] = '\0';
     corrupt(epx_transport_ragged.combine_start(side[0].transport, &side[0].plan, 0, side[0].y, NULL),
             "rank 0", "row 3", "expert 0", "for rank 1", "caller", NULL);
     close_sides();

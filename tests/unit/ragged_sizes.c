@@ -1,27 +1,12 @@
 /* Sizes, refusals and the choice of the wire of `ragged`. SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "ragged/internal.h"
+#include "unit/kept.h"
 
 enum { LOCAL = EPX_FABRIC_LOADSTORE | EPX_FABRIC_SHARED_ADDRESS, NETWORK = 0 };
-
-static char text[256];
-
-static __attribute__((format(printf, 2, 3))) epx_status_t keep_text(epx_status_t status, const char *format,
-                                                                    ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof(text), format, list);
-    va_end(list);
-    return status;
-}
-
-static const epx_services_t services = {.fail = keep_text};
 
 /* Experts in blocks over real ranks; no virtual ones. */
 static int32_t owner[256], local[256], first[129], expert[256];
@@ -64,8 +49,8 @@ static epx_shape_t shape_of(int32_t ranks, int32_t experts, int32_t top_k, int32
 static epx_sizes_t sizes_of(const epx_shape_t *shape)
 {
     epx_sizes_t sizes;
-    text[0] = '\0';
-    cr_assert_eq(epx_ragged_query(shape, LOCAL, &services, &sizes), EPX_OK, "%s", text);
+    kept_text[0] = '\0';
+    cr_assert_eq(epx_ragged_query(shape, LOCAL, &kept_services, &sizes), EPX_OK, "%s", kept_text);
     return sizes;
 }
 
@@ -132,25 +117,25 @@ Test(ragged_sizes, giants_are_refused)
     epx_sizes_t sizes;
     epx_shape_t shape = shape_of(64, 64, 8, 1 << 20, 1, 1);
     shape.dropless = 1; /* 2^29 rows */
-    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &services, &sizes), EPX_OK);
+    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &kept_services, &sizes), EPX_OK);
     shape.tokens_max = shape.virtual_tokens_max = 1 << 22; /* 2^31 */
-    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &services, &sizes), EPX_ERR_ARG);
-    cr_assert(strstr(text, "2147483648 rows"), "%s", text);
+    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &kept_services, &sizes), EPX_ERR_ARG);
+    cr_assert(strstr(kept_text, "2147483648 rows"), "%s", kept_text);
     shape.dropless = 0;
     shape.waves = 65536; /* 2^25 * 2^16 places */
-    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &services, &sizes), EPX_ERR_ARG);
-    cr_assert(strstr(text, "EPX_WAVES"), "%s", text);
+    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &kept_services, &sizes), EPX_ERR_ARG);
+    cr_assert(strstr(kept_text, "EPX_WAVES"), "%s", kept_text);
     shape.waves = 1;
     shape.tokens_max = shape.virtual_tokens_max = INT32_MAX;
-    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &services, &sizes), EPX_ERR_ARG);
+    cr_assert_eq(epx_ragged_query(&shape, LOCAL, &kept_services, &sizes), EPX_ERR_ARG);
 }
 
 static int64_t staging_of(const epx_shape_t *shape, uint32_t caps)
 {
     epx_sizes_t sizes;
-    cr_assert_eq(epx_ragged_query(shape, caps, &services, &sizes), EPX_OK, "%s", text);
+    cr_assert_eq(epx_ragged_query(shape, caps, &kept_services, &sizes), EPX_OK, "%s", kept_text);
     epx_sizes_t plain;
-    cr_assert_eq(epx_ragged_query(shape, caps | EPX_FABRIC_LOADSTORE, &services, &plain), EPX_OK);
+    cr_assert_eq(epx_ragged_query(shape, caps | EPX_FABRIC_LOADSTORE, &kept_services, &plain), EPX_OK);
     cr_assert_eq(sizes.segment_bytes - plain.segment_bytes, sizes.staging_bytes);
     return sizes.staging_bytes;
 }

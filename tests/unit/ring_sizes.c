@@ -1,10 +1,10 @@
 /* ring: what it refuses and how much memory it asks for, by hand. SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 
-#include <stdarg.h>
 #include <string.h>
 
 #include "ring/ring.h"
+#include "unit/kept.h"
 
 /* Three experts, rank 0 owns 0 and 1, rank 1 owns 2. */
 static const int32_t owner3[] = {0, 0, 1}, local3[] = {0, 1, 0}, first3[] = {0, 2, 3}, expert3[] = {0, 1, 2};
@@ -37,18 +37,10 @@ static epx_shape_t shape3(void)
                          .virt = owners3};
 }
 
-static epx_status_t fail(epx_status_t status, const char *format, ...)
-{
-    (void)format;
-    return status;
-}
-
-static const epx_services_t services = {.fail = fail};
-
 static epx_sizes_t sizes_of(const epx_shape_t *shape)
 {
     epx_sizes_t sizes;
-    cr_assert_eq(epx_ring_query(shape, EPX_FABRIC_LOADSTORE, &services, &sizes), EPX_OK);
+    cr_assert_eq(epx_ring_query(shape, EPX_FABRIC_LOADSTORE, &kept_services, &sizes), EPX_OK);
     return sizes;
 }
 
@@ -65,7 +57,7 @@ Test(ring_sizes, staging_is_as_large_as_what_comes)
 {
     epx_shape_t shape = shape3();
     epx_sizes_t plain = sizes_of(&shape), staged;
-    cr_assert_eq(epx_ring_query(&shape, 0, &services, &staged), EPX_OK);
+    cr_assert_eq(epx_ring_query(&shape, 0, &kept_services, &staged), EPX_OK);
     cr_expect_eq(plain.staging_bytes, 0);
     cr_expect_eq(staged.staging_bytes, plain.segment_bytes);
     cr_expect_eq(staged.segment_bytes, 2 * plain.segment_bytes);
@@ -169,10 +161,10 @@ Test(ring_sizes, shapes_that_cannot_be)
     epx_sizes_t sizes;
     shape.tokens_max = INT32_MAX;
     shape.virtual_tokens_max = INT32_MAX;
-    cr_assert_eq(epx_ring_query(&shape, EPX_FABRIC_LOADSTORE, &services, &sizes), EPX_ERR_ARG);
+    cr_assert_eq(epx_ring_query(&shape, EPX_FABRIC_LOADSTORE, &kept_services, &sizes), EPX_ERR_ARG);
     shape.width = INT32_MAX;
     shape.row_bytes = 2 * (int64_t)INT32_MAX;
-    cr_assert_eq(epx_ring_query(&shape, EPX_FABRIC_LOADSTORE, &services, &sizes), EPX_ERR_NO_MEMORY);
+    cr_assert_eq(epx_ring_query(&shape, EPX_FABRIC_LOADSTORE, &kept_services, &sizes), EPX_ERR_NO_MEMORY);
 }
 
 /* A group of one rank passes nothing on. */
