@@ -1,5 +1,6 @@
 #!/bin/bash
-# Checks the model of how slots are shared, for 2 and 3 ranks, and that its mutants are refuted.
+# Checks the model of how slots are shared, for 2 and 3 ranks, and that of orders of memory, and that their mutants are
+# refuted.
 #   check.sh [FOLDER]    writes there; exits 1 when a check comes out wrong, 3 where there is no spin
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,5 +30,26 @@ run holds 3-ranks -DN=3 -DDEPTH=1 -DUSES=2 -DCALM
 run holds 3-ranks-recovery -DN=3 -DDEPTH=1 -DUSES=1
 for mutant in NO_FENCE NO_SIGNAL EARLY_REUSE OLD_MEMORY AT_LEAST_OLD; do
     run refuted "2-ranks-$mutant" -DN=2 -DDEPTH=1 -DUSES=2 -D$mutant
+done
+
+# Orders of memory: one verifier for all; of each litmus mutant 0 is the code, each other leaves one order out.
+mutants=([1]=2 [2]=4 [3]=2 [4]=4 [5]=2 [6]=4)
+rm -f pan*
+spin -a "$here/orders.pml" > spin.log 2>&1 && ${CC:-cc} -O1 -w -DSAFETY -o pan pan.c >> spin.log 2>&1 || { cat spin.log; exit 1; }
+for litmus in "${!mutants[@]}"; do
+    refuted=0
+    for ((mutant = 0; mutant <= mutants[litmus]; mutant++)); do
+        rm -f ./*.trail
+        LITMUS=$litmus MUTANT=$mutant timeout 60 ./pan > orders.log 2>&1
+        found=$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' orders.log)
+        if [ "$mutant" = 0 ] && [ "$found" != 0 ]; then
+            cat orders.log && echo "model: orders $litmus: does not hold" && wrong=1
+        elif [ "$mutant" != 0 ] && [ "${found:-0}" = 0 ]; then
+            echo "model: orders $litmus: mutant $mutant is not refuted" && wrong=1
+        elif [ "$mutant" != 0 ]; then
+            refuted=$((refuted + 1))
+        fi
+    done
+    echo "model: orders $litmus: $refuted of ${mutants[litmus]} mutants refuted"
 done
 exit $wrong
