@@ -8,20 +8,24 @@
 #
 # A runner is a Criterion program; its own record (TAP) is what is counted. A runner that dies or hangs leaves none
 # and counts as failed; one test may take a quarter of its time. A report of a sanitizer counts too: some come after
-# the last test, where Criterion is blind.
+# the last test, where Criterion is blind. ThreadSanitizer goes on after a race, and tests capture what ranks print: its
+# reports are files of their own, and any of them fails the program or script that it came from.
 # A script counts as one test; exit 77 says that it was skipped, and why on its last line.
 set -u
 passed=0 failed=0 skipped=0 bad=()
 logs=$TEST_BUILD/tests/log
 mkdir -p "$logs"
 export TEST_BUILD TEST_CC SANITIZE
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1} TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=0}
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
+tsan_options="halt_on_error=0 ${TSAN_OPTIONS:-}"
 limit=(timeout -k 10 "${TEST_TIMEOUT:-600}")
+# UCX hangs itself into calls that threads make at their very end, when ThreadSanitizer knows them no more: it crashes.
+[ "${SANITIZE:-}" != thread ] || export UCX_MEM_EVENTS=n
 # ThreadSanitizer of older compilers cannot start where the kernel spreads addresses wider than this.
 if [ "${SANITIZE:-}" = thread ] && [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)" -gt 28 ]; then
     limit+=(setarch -R)
 fi
-reports='ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: '
+reports='ERROR: (Address|Leak)Sanitizer|: runtime error: '
 
 # fail WHAT: counts one failure and keeps its name for the end.
 fail() {
@@ -29,13 +33,29 @@ fail() {
     bad+=("$1")
 }
 
+# name_races NAME: where ThreadSanitizer puts the reports of what is started from here on.
+name_races() {
+    rm -f "$logs/$1.race".*
+    export TSAN_OPTIONS="$tsan_options log_path=$logs/$1.race"
+}
+
+# look_for_races NAME
+look_for_races() {
+    local found=("$logs/$1.race".*)
+    [ -e "${found[0]}" ] || return 0
+    head -n 100 "${found[@]}"
+    fail "$1: ThreadSanitizer reported $(cat "${found[@]}" | grep -c '^SUMMARY') times (${found[0]} ...)"
+}
+
 run_program() {
     local name tap=$logs/$1.tap log=$logs/$1.log rc ok not_ok skip
     name=$1
     rm -f "$tap"
+    name_races "$name"
     # shellcheck disable=SC2086  # TEST_ARGS are words
     "${limit[@]}" "$2" --jobs "${TEST_JOBS:-4}" --timeout "$((${TEST_TIMEOUT:-600} / 4))" --tap="$tap" ${TEST_ARGS:-} 2>&1 | tee "$log"
     rc=${PIPESTATUS[0]}
+    look_for_races "$name"
     if [ ! -s "$tap" ]; then
         fail "$name: the runner ended with status $rc and left no record ($log)"
         return
@@ -54,12 +74,14 @@ run_program() {
 }
 
 # log_of SCRIPT: where its output is. Beside it, in .end, its status and its seconds.
-log_of() { echo "$logs/$(echo "$1" | tr / -).log"; }
+name_of() { echo "$1" | tr / -; }
+log_of() { echo "$logs/$(name_of "$1").log"; }
 
 # In a shell of its own, which takes the script along when it is ended.
 run_script() {
     local log begin=$SECONDS
     log=$(log_of "$1")
+    name_races "$(name_of "$1")"
     "${limit[@]}" bash "$1" > "$log" 2>&1 < /dev/null &
     # shellcheck disable=SC2064  # that process
     trap "kill $!; exit" TERM
@@ -80,6 +102,7 @@ tell_script() {
     77) skipped=$((skipped + 1)) && echo "  skipped $name: $(tail -n 1 "$log")" ;;
     *) cat "$log" && fail "$name: ended with status $rc ($log)" ;;
     esac
+    look_for_races "$(name_of "$1")"
     echo "   $seconds s"
 }
 

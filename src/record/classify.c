@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "record/facts.h"
+#include "record/order.h"
 
 /* An operation that ended so long ago with the loss of a peer is still about it. */
 #define LOST_NS ((int64_t)10000000000)
@@ -155,14 +156,21 @@ static int has_error(const epx_job_evidence_t *job, const epx_rank_facts_t *room
                      epx_scene_t *scene)
 {
     const epx_record_head_t *head = room[r].record;
-    if (head == NULL || (__atomic_load_n(&head->errors, __ATOMIC_ACQUIRE) & 1) != 0 ||
-        head->error != EPX_ERR_CORRUPT || head->error_ns - job->rank[r].ahead_ns < job->after_ns)
+    if (head == NULL)
         return 0;
+    uint32_t before = __atomic_load_n(&head->errors, __ATOMIC_ACQUIRE);
+    int32_t error = __atomic_load_n(&head->error, __ATOMIC_RELAXED);
+    int64_t since = __atomic_load_n(&head->error_ns, __ATOMIC_RELAXED) - job->rank[r].ahead_ns;
+    uint64_t operation = __atomic_load_n(&head->error_operation, __ATOMIC_RELAXED);
+    epx_order_reads();
+    if ((before & 1) != 0 || __atomic_load_n(&head->errors, __ATOMIC_RELAXED) != before ||
+        error != EPX_ERR_CORRUPT || since < job->after_ns)
+        return 0; /* one that is being written is read at the next look */
     *scene = (epx_scene_t){
         .job = job, .room = room, .at = EPX_ROOT_ERROR, .root = r, .victim = -1, .one_strays = -1};
-    if (!epx_record_operation(head, head->error_operation, &scene->op))
+    if (!epx_record_operation(head, operation, &scene->op))
         scene->op.number = 0;
-    scene->age_ns = job->now_ns - (head->error_ns - job->rank[r].ahead_ns);
+    scene->age_ns = job->now_ns - since;
     return 1;
 }
 

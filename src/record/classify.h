@@ -106,7 +106,10 @@ int epx_record_operation(const void *record, uint64_t number, epx_record_operati
 int epx_record_event(const void *record, uint64_t number, epx_record_event_t *row_p);
 /* number: 1 .. head.links; the last links_max are there. */
 int epx_record_link_row(const void *record, uint64_t number, epx_record_link_row_t *row_p);
-/* Progress words of an operation; *peers_p their row (NULL: reused). Words may move. */
+/* Copies the first `bytes` of an operation's progress words, its peers' behind them; 0: they are another's by
+ * now. Words may move. */
+int epx_record_progress_copy(const void *record, const epx_record_operation_t *op, void *copy, size_t bytes);
+/* Where they are; *peers_p their row (NULL: reused). */
 const epx_record_progress_t *epx_record_progress(const void *record, const epx_record_operation_t *op,
                                                  const epx_record_peer_t **peers_p);
 const epx_record_group_row_t *epx_record_group_row(const void *record, uint32_t index);

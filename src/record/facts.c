@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "record/order.h"
+
 enum { WARM_UP_FACTOR = 20, PASS_SHIFT = 24, NUMBER_BITS = 14, LOOK_BACK = 8 };
 
 static uint64_t get64(const uint64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
@@ -105,9 +107,7 @@ static void find_place(epx_rank_facts_t *f)
             continue;
         f->place = place;
         f->op = op;
-        if (progress != NULL)
-            f->progress = *progress;
-        if (f->progress.number != op.number)
+        if (!epx_record_progress_copy(f->record, &op, &f->progress, sizeof(f->progress)))
             f->progress = (epx_record_progress_t){0};
     }
 }
@@ -156,10 +156,14 @@ static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns, in
     f->since_ns = (f->op.number != 0 ? since : head->opened_ns) - ahead_ns;
     f->last_sign_ns = sign != 0 ? sign - ahead_ns : 0;
     f->budget_ns = get_time(&head->hang_ms) * 1000000;
+    /* A phase that changes while it is read is a sign of life: paused, until the next look. */
     uint32_t before = __atomic_load_n(&head->phase_changes, __ATOMIC_ACQUIRE);
-    uint32_t phase = head->phase;
-    int64_t until = head->phase_ns - ahead_ns + head->phase_budget_ms * 1000000;
-    f->paused = (before & 1) != 0 || (head->phase_budget_ms > 0 && now_ns < until);
+    uint32_t phase = __atomic_load_n(&head->phase, __ATOMIC_RELAXED);
+    int64_t begun = __atomic_load_n(&head->phase_ns, __ATOMIC_RELAXED);
+    int64_t pause = __atomic_load_n(&head->phase_budget_ms, __ATOMIC_RELAXED) * 1000000;
+    epx_order_reads();
+    f->paused = (before & 1) != 0 || __atomic_load_n(&head->phase_changes, __ATOMIC_RELAXED) != before ||
+                (pause > 0 && now_ns < begun - ahead_ns + pause);
     if (phase < EPX_RECORD_STEADY)
         f->budget_ns *= WARM_UP_FACTOR;
     f->budget_ns -= earlier(early_ns, f->budget_ns / 2);

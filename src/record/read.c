@@ -60,8 +60,15 @@ int epx_record_operation(const void *record, uint64_t number, epx_record_operati
 {
     const epx_record_head_t *head = head_of(record);
     const epx_record_operation_t *rows = at(record, head->ops_at);
-    return copy_row(&rows[number & (head->ops_max - 1)], row_p, sizeof(*row_p), number) &&
-           row_p->group < head->groups_max;
+    const epx_record_operation_t *row = &rows[number & (head->ops_max - 1)];
+    if (number == 0 || __atomic_load_n(&row->number, __ATOMIC_ACQUIRE) != number)
+        return 0;
+    /* Before the times, which are stored before it (F2); a copy is in no order. */
+    uint32_t state = __atomic_load_n(&row->state, __ATOMIC_ACQUIRE);
+    if (!copy_row(row, row_p, sizeof(*row_p), number))
+        return 0;
+    row_p->state = state;
+    return row_p->group < head->groups_max;
 }
 
 int epx_record_event(const void *record, uint64_t number, epx_record_event_t *row_p)
@@ -97,6 +104,13 @@ const epx_record_progress_t *epx_record_progress(const void *record, const epx_r
     if (__atomic_load_n(&progress->has_peers, __ATOMIC_ACQUIRE))
         *peers_p = (const epx_record_peer_t *)(const void *)(progress + 1);
     return progress;
+}
+
+int epx_record_progress_copy(const void *record, const epx_record_operation_t *op, void *copy, size_t bytes)
+{
+    const epx_record_peer_t *peers;
+    const epx_record_progress_t *progress = epx_record_progress(record, op, &peers);
+    return progress != NULL && copy_row(progress, copy, bytes, op->number);
 }
 
 const epx_record_group_row_t *epx_record_group_row(const void *record, uint32_t index)

@@ -50,12 +50,11 @@ static void copy_members(maker_t *m)
 /* One open operation's words to slot i of the summary; 0: they are gone. */
 static int copy_words(maker_t *m, epx_record_operation_t *op, uint32_t i)
 {
-    const epx_record_peer_t *peers;
-    const epx_record_progress_t *progress = epx_record_progress(m->from, op, &peers);
-    if (progress == NULL)
+    uint8_t *to = m->to + m->made->progress_at + (uint64_t)i * m->made->progress_bytes;
+    if (!epx_record_progress_copy(m->from, op, to, m->made->progress_bytes)) {
+        memset(to, 0, m->made->progress_bytes);
         return 0;
-    memcpy(m->to + m->made->progress_at + (uint64_t)i * m->made->progress_bytes, progress,
-           m->made->progress_bytes);
+    }
     op->slot = i;
     return 1;
 }

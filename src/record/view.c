@@ -1,5 +1,6 @@
 /* The records of a job as one process finds them in its folder. SPDX-License-Identifier: Apache-2.0 */
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,15 +153,20 @@ static epx_rank_life_t life_of(const epx_system_thread_info_t *before, const epx
     return EPX_LIFE_SLEEPS;
 }
 
+static uint64_t own_space, own_boot; /* under once */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void find_place(void)
+{
+    own_space = epx_system_pid_space();
+    own_boot = epx_system_boot();
+}
+
 /* Whether a record's pid means something here. */
 static int can_ask(const epx_record_head_t *head)
 {
-    static uint64_t space, boot;
-    if (space == 0) {
-        space = epx_system_pid_space();
-        boot = epx_system_boot();
-    }
-    return head->pid_space == space && head->boot == boot && space != 0;
+    pthread_once(&once, find_place);
+    return head->pid_space == own_space && head->boot == own_boot && own_space != 0;
 }
 
 static int is_there(int32_t pid)

@@ -119,6 +119,7 @@ static void begin(const char *on, int percent)
 
 static void end(void)
 {
+    guarded_lawless = 0;
     char command[400];
     snprintf(command, sizeof(command), "rm -rf %s %s", folder, told);
     cr_assert_eq(system(command), 0);
@@ -254,6 +255,7 @@ static void run_with(const char *transport, const char *fault)
     setenv("EPX_ON_HANG", "abort", 1);
     if (fault != NULL)
         setenv("EPX_FAULT", fault, 1);
+    guarded_lawless = fault != NULL;
     world_may_warn();
     pthread_create(&thread, NULL, judge, NULL);
     capture_begin();

@@ -30,6 +30,10 @@ extern int guarded_apart;
 /* 1: streams say that they record a graph. */
 extern int guarded_captures;
 
+/* 1: a test takes an order away on purpose (a signal is dropped, a group is ended under its kernels): rows
+ * that streams touch then race, and ThreadSanitizer says nothing of what streams do. */
+extern int guarded_lawless;
+
 /* Bytes of device memory that are taken now. */
 int64_t guarded_live_bytes(void);
 

@@ -58,8 +58,9 @@ void epx_fault_free(epx_fault_t **fault_p)
     epx_fault_end_kernels(*fault_p);
     if ((*fault_p)->beside != NULL)
         (*fault_p)->device->stream_destroy((*fault_p)->beside);
-    if ((*fault_p)->stop != NULL)
-        (*fault_p)->device->release_shared((*fault_p)->stop, sizeof(uint64_t));
+    uint64_t *stop = atomic_load_explicit(&(*fault_p)->stop, memory_order_acquire);
+    if (stop != NULL)
+        (*fault_p)->device->release_shared(stop, sizeof(*stop));
     free(*fault_p);
     *fault_p = NULL;
 }
@@ -189,14 +190,21 @@ static int launch_spin(epx_fault_t *fault, int64_t ns, int32_t units)
     const epx_device_ops_t *device = fault->device;
     if (device == NULL || device->host_access)
         return 0;
-    if (fault->stop == NULL)
-        fault->stop = device->allocate_shared(sizeof(*fault->stop));
+    uint64_t *stop = atomic_load_explicit(&fault->stop, memory_order_acquire);
+    if (stop == NULL)
+        stop = device->allocate_shared(sizeof(*stop));
     epx_stream_t stream = fault->call.stream;
-    if (fault->stop != NULL)
-        *fault->stop = 0;
+    if (stop != NULL) {
+        __atomic_store_n(stop, 0, __ATOMIC_RELAXED);
+        /* Who ends the group from here on stores 1 there; who has ended it before is seen by the kernel's
+         * end. */
+        atomic_exchange_explicit(&fault->stop, stop, memory_order_seq_cst);
+        if (is_over(fault))
+            __atomic_store_n(stop, 1, __ATOMIC_RELEASE);
+    }
     if (units > 0 && fault->beside == NULL && device->stream_create(&fault->beside) != EPX_OK)
         return 0;
-    epx_k_spin_t spin = {.ns = ns, .stop = fault->stop, .units = units};
+    epx_k_spin_t spin = {.ns = ns, .stop = stop, .units = units};
     if (device->kernels->spin(&spin, units > 0 ? fault->beside : stream) != EPX_OK)
         epx_log(EPX_LOG_ERROR, "fault", "%s: no kernel could be launched: %s", fault->name, epx_last_error());
     return 1;
@@ -204,8 +212,9 @@ static int launch_spin(epx_fault_t *fault, int64_t ns, int32_t units)
 
 void epx_fault_end_kernels(epx_fault_t *fault)
 {
-    if (fault->stop != NULL)
-        __atomic_store_n(fault->stop, 1, __ATOMIC_RELEASE);
+    uint64_t *stop = atomic_load_explicit(&fault->stop, memory_order_seq_cst);
+    if (stop != NULL)
+        __atomic_store_n(stop, 1, __ATOMIC_RELEASE);
 }
 
 #define FOREVER_NS ((int64_t)3600 * 1000000000)

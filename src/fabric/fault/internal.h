@@ -26,7 +26,9 @@ struct epx_fault {
     epx_fault_call_t call;
     const epx_device_ops_t *device; /* where the group's kernels run */
     epx_stream_t beside;            /* where hogs run */
-    uint64_t *stop;                 /* ends kernels that stand for foreign ones; NULL: none was launched */
+    /* Ends kernels that stand for foreign ones; NULL: none was launched. The watchdog's thread stores to it.
+     */
+    _Atomic(uint64_t *) stop;
     int64_t acted[EPX_FAULT_RULES];
     _Atomic uint64_t trace;
     /* the fabric that is wrapped now, NULL between two */

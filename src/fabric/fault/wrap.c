@@ -226,6 +226,7 @@ static void fault_abort(epx_fabric_t *base, int32_t culprit)
     epx_fabric_t *inner = ((fault_fabric_t *)base)->inner;
     epx_fault_end_kernels(((fault_fabric_t *)base)->fault);
     inner->ops->abort(inner, culprit);
+    epx_fault_end_kernels(((fault_fabric_t *)base)->fault); /* one that was launched meanwhile */
 }
 
 static int32_t fault_aborted(epx_fabric_t *base, int32_t *culprit_p)

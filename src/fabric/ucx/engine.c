@@ -25,9 +25,10 @@ static struct {
     int event, wake;
     int stop; /* under the lock */
     ucx_fabric_t *fabrics;
-    pid_t process;     /* whose it is: a forked child begins anew */
-    uint64_t removals; /* of fabrics from the list */
-    int knows_transports, can_share, has_puts;
+    pid_t process;        /* whose it is: a forked child begins anew */
+    uint64_t removals;    /* of fabrics from the list */
+    int knows_transports; /* under life */
+    atomic_int can_share, has_puts;
 } engine = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 void epx_ucx_lock(void) { pthread_mutex_lock(&engine.lock); }
@@ -397,8 +398,12 @@ static void know_transports(void)
     if (is_own)
         ucp_cleanup(context);
     pthread_mutex_lock(&engine.life);
-    engine.can_share = text != NULL && (strstr(text, " sysv/") != NULL || strstr(text, " posix/") != NULL);
-    engine.has_puts = text != NULL && (strstr(text, " rc_") != NULL || strstr(text, " dc_") != NULL);
+    atomic_store_explicit(&engine.can_share,
+                          text != NULL && (strstr(text, " sysv/") != NULL || strstr(text, " posix/") != NULL),
+                          memory_order_release);
+    atomic_store_explicit(&engine.has_puts,
+                          text != NULL && (strstr(text, " rc_") != NULL || strstr(text, " dc_") != NULL),
+                          memory_order_release);
     engine.knows_transports = text != NULL;
     pthread_mutex_unlock(&engine.life);
     free(text);
@@ -407,10 +412,10 @@ static void know_transports(void)
 int epx_ucx_can_share(void)
 {
     know_transports();
-    return engine.can_share;
+    return atomic_load_explicit(&engine.can_share, memory_order_acquire);
 }
 
-int epx_ucx_has_puts(void) { return engine.has_puts; }
+int epx_ucx_has_puts(void) { return atomic_load_explicit(&engine.has_puts, memory_order_acquire); }
 
 ucx_fabric_t *epx_ucx_find(uint64_t token)
 {

@@ -2,13 +2,14 @@
  * The runner for tests that are compiled without Criterion. SPDX-License-Identifier: Apache-2.0
  *
  *   RUNNER [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--gpus LIST] [--slowest N]
- *          [--part I/N] [--list]
+ *          [--part I/N] [--thin K] [--list]
  *
  * Patterns are those of the shell, over "suite/test". Every job is a process that takes the next test when it
  * is through with one; a test that ends its process is counted, and another process goes on behind it. Of the
  * GPUs in the list every job sees one, in turn. --slowest says which tests took longest.
  * --part: the I-th of N of every test's parameters, beginning with another one in each test, so that the
  * parts together are all, and each has something of everything.
+ * --thin: of what is left of each test every K-th, and one at least; again beginning with another one.
  */
 #include <criterion/criterion.h>
 
@@ -50,7 +51,7 @@ static int pattern_count;
 static char *gpus[GPUS_MAX]; /* what CUDA_VISIBLE_DEVICES says in a job */
 static int gpu_count, slowest;
 static atomic_size_t *turn; /* the next item to run, shared by all processes */
-static unsigned part, parts = 1;
+static unsigned part, parts = 1, thin = 1;
 
 /* The test that runs, in its process. */
 static struct {
@@ -130,10 +131,16 @@ static int by_name(const void *a, const void *b)
 static void keep_part(void)
 {
     size_t kept = 0, ordinal = 0;
-    for (size_t i = 0; i < item_count; i++) {
-        ordinal += i > 0 && items[i].test != items[i - 1].test;
-        if ((items[i].number + ordinal) % parts == part)
-            items[kept++] = items[i];
+    for (size_t first = 0, end; first < item_count; first = end, ordinal++) {
+        size_t own = kept, left;
+        for (end = first; end < item_count && items[end].test == items[first].test; end++)
+            if ((items[end].number + ordinal) % parts == part)
+                items[kept++] = items[end];
+        left = kept - own;
+        kept = own;
+        for (size_t i = 0; i < left; i++)
+            if (i % thin == ordinal / parts % (left < thin ? left : thin))
+                items[kept++] = items[own + i];
     }
     item_count = kept;
 }
@@ -371,7 +378,7 @@ static int usage(const char *program)
 {
     fprintf(stderr,
             "usage: %s [--jobs N] [--timeout SECONDS] [--filter PATTERN]... [--gpus LIST] [--slowest N] "
-            "[--part I/N] [--list]\n",
+            "[--part I/N] [--thin K] [--list]\n",
             program);
     return 2;
 }
@@ -405,10 +412,12 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--part") == 0 && has_value &&
                  sscanf(argv[++i], "%u/%u", &part, &parts) == 2)
             part--;
+        else if (strcmp(argv[i], "--thin") == 0 && has_value)
+            thin = (unsigned)atoi(argv[++i]);
         else
             return usage(argv[0]);
     }
-    if (jobs < 1 || jobs > JOBS_MAX || timeout_s < 1 || part >= parts)
+    if (jobs < 1 || jobs > JOBS_MAX || timeout_s < 1 || part >= parts || thin < 1)
         return usage(argv[0]);
     find_items();
     taken = calloc(item_count + 1, sizeof(*taken));
