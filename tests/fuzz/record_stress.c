@@ -65,7 +65,7 @@ static int check_event(reader_t *reader, uint64_t number)
     if (!epx_record_event(reader->record, number, &event))
         return 0;
     reader->events++;
-    reader->halves += event.what == EPX_EVIDENCE_LINK_RECOVERING && event.value != event.time_ns * 7;
+    reader->halves += event.what == EPX_EVIDENCE_DEVICE_BUSY && event.value != event.time_ns * 7;
     return 1;
 }
 
@@ -99,7 +99,7 @@ static void write_operation(epx_recorder_h recorder, int32_t group, int32_t text
     epx_recorder_begin(recorder, op);
     epx_recorder_posted(recorder, op);
     epx_recorder_end(recorder, op, EPX_OK);
-    (void)epx_record_evidence(recorder, EPX_EVIDENCE_LINK_RECOVERING, text, (int64_t)n * 7, (int64_t)n);
+    (void)epx_record_evidence(recorder, EPX_EVIDENCE_DEVICE_BUSY, text, (int64_t)n * 7, (int64_t)n);
 }
 
 /* The record's pages once more, as another process sees them. */
@@ -129,7 +129,7 @@ Test(record_stress, a_row_that_is_read_is_one_row, .timeout = 120)
         .folder = folder, .job = "job", .rank = 0, .ranks = 2, .hang_ms = 60000, .timeout_ms = 60000};
     cr_assert_eq(epx_recorder_open(&set_up, &recorder), EPX_OK);
     epx_recorder_group_t row = {.name = "experts", .key = 7, .ranks = 2, .rank = 0};
-    int32_t group = epx_recorder_group_begin(recorder, &row), text = epx_record_text(recorder, "a link");
+    int32_t group = epx_recorder_group_begin(recorder, &row), text = epx_record_text(recorder, "a device");
     const void *record = map_again(folder, path, sizeof(path), &bytes);
     for (uint32_t i = 0; i < READERS; i++) {
         reader[i] = (reader_t){.record = record, .over = &over, .random = 77 + i};
