@@ -88,7 +88,7 @@ def play(case, program):
     rule = "group=experts%d rank=1 op=%s seq=%d at=signal.pre do=drop" % (case.dp - 1, op, sequence)
     # The first step is warm-up, where budgets are twenty times longer.
     code, said = run(["--steps", steps, "--metrics", folder + "/failover"], EPX_TRANSPORT=case.begin,
-                     EPX_ON_HANG="failover:" + case.to, EPX_HANG_MS="1000" if case.step > 0 else "300", EPX_FAULT=rule,
+                     EPX_ON_HANG="failover:" + case.to, EPX_HANG_MS="1000" if case.step > 0 else "500", EPX_FAULT=rule,
                      EPX_RECORD=folder + "/records")
     restore = []
     if case.step > 0:
