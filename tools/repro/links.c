@@ -145,7 +145,8 @@ int32_t links_recoveries(const actor_t *actor)
     size_t bytes;
     int32_t count = 0;
     const epx_record_head_t *head = actor->links != NULL ? epx_recorder_bytes(actor->recorder, &bytes) : NULL;
-    for (uint64_t n = head != NULL ? head->links : 0; n > 0 && n + head->links_max > head->links; n--) {
+    uint64_t newest = head != NULL ? __atomic_load_n(&head->links, __ATOMIC_ACQUIRE) : 0;
+    for (uint64_t n = newest; n > 0 && n + head->links_max > newest; n--) {
         epx_record_link_row_t row;
         count += epx_record_link_row(head, n, &row) && row.what == EPX_EVIDENCE_LINK_RECOVERING;
     }
