@@ -42,6 +42,18 @@ static int64_t patience_ns(const epx_scene_t *s)
     return PATIENT * (root_of(s)->starves ? STARVED : 1) * s->budget_ns;
 }
 
+/* The root's last call has failed since another one did not come, or was lost: who waits for it now has come
+ * late, and whom it had waited for then is not known any more. */
+static int has_given_up(const epx_scene_t *s)
+{
+    const epx_rank_facts_t *f = root_of(s);
+    int32_t status = f->op.status;
+    return s->at == EPX_ROOT_PLACE && f->record != NULL && f->op.number != 0 &&
+           f->op.state == EPX_RECORD_ENDED &&
+           (status == EPX_ERR_TIMEOUT || status == EPX_ERR_PEER || status == EPX_ERR_ABORTED ||
+            status == EPX_ERR_FABRIC);
+}
+
 /* The root is a rank that waits for nobody, at this place. */
 static int stands(const epx_scene_t *s, epx_rank_place_t place)
 {
@@ -213,7 +225,7 @@ static int is_gone(const epx_scene_t *s, epx_verdict_t *v)
 {
     const epx_rank_facts_t *f = root_of(s);
     if (s->victim < 0 || s->at != EPX_ROOT_PLACE || f->life != EPX_LIFE_GONE ||
-        s->age_ns < GONE_MS * (int64_t)1000000)
+        s->age_ns < GONE_MS * (int64_t)1000000 || has_given_up(s))
         return 0;
     say_where(s, v,
               f->place == EPX_PLACE_CLOSED ? "has left in good order and its process has ended"
@@ -240,7 +252,7 @@ static int has_skipped(const epx_scene_t *s, epx_verdict_t *v)
 
 static int has_left(const epx_scene_t *s, epx_verdict_t *v)
 {
-    if (s->victim < 0 || !is_late(s) ||
+    if (s->victim < 0 || !is_late(s) || has_given_up(s) ||
         !(stands(s, EPX_PLACE_CLOSED) ||
           (s->at == EPX_ROOT_PLACE && root_of(s)->life == EPX_LIFE_THREAD_GONE)))
         return 0;
@@ -254,7 +266,7 @@ static int has_left(const epx_scene_t *s, epx_verdict_t *v)
 static int is_elsewhere(const epx_scene_t *s, epx_verdict_t *v)
 {
     const epx_rank_facts_t *f = root_of(s);
-    if (s->victim < 0 || !stands(s, EPX_PLACE_OUTSIDE) || !is_late(s) || is_excused(s))
+    if (s->victim < 0 || !stands(s, EPX_PLACE_OUTSIDE) || !is_late(s) || is_excused(s) || has_given_up(s))
         return 0;
     int patient = s->age_ns >= patience_ns(s);
     if (f->works && !patient)
@@ -300,7 +312,7 @@ static void name_marker(const epx_scene_t *s, epx_verdict_t *v, const char *how)
 static int is_stuck_before(const epx_scene_t *s, epx_verdict_t *v)
 {
     const epx_rank_facts_t *f = root_of(s);
-    if (s->at != EPX_ROOT_PLACE || !is_late(s) || is_excused(s))
+    if (s->at != EPX_ROOT_PLACE || !is_late(s) || is_excused(s) || has_given_up(s))
         return 0;
     if (is_in_graph(s) && is_device_busy(s) == 1) {
         name_marker(s, v, "has not come to the operation, and its device is busy with something else");
@@ -521,6 +533,11 @@ static int is_unknown(const epx_scene_t *s, epx_verdict_t *v)
     else if (f->record == NULL)
         snprintf(v->text, sizeof(v->text), "rank %d waits for rank %d, of which there is no record",
                  s->victim, s->root);
+    else if (has_given_up(s))
+        snprintf(v->text, sizeof(v->text),
+                 "rank %d waits for rank %d, which has given up %.1f s ago: its %.55s failed with %s",
+                 s->victim, s->root, (double)(s->job->now_ns - f->since_ns) * 1e-9,
+                 epx_record_kind_of(f->record, &f->op), epx_status_name((epx_status_t)f->op.status));
     else
         snprintf(v->text, sizeof(v->text),
                  "rank %d waits for rank %d, which is %s; what holds it there was not observed", s->victim,

@@ -14,7 +14,7 @@ trap 'rm -rf "$folder" "$out" "$err"' EXIT
 small=(--layers 2 --width 32 --heads 4 --head-width 8 --sequence 32 --experts 12 --top-k 2 --expert-width 16
     --latent 16 --shared-width 16 --batch 2 --warmup 2 --peak-flops 1e11 --steps 12)
 # A route and eight calls for each of two layers: the eighth step begins with 127.
-export EPX_HANG_MS=500 EPX_ON_HANG=abort EPX_TRANSPORT=ragged
+export EPX_HANG_MS=1000 EPX_ON_HANG=abort EPX_TRANSPORT=ragged
 
 # play RACKS CODE FAULT: racks of two ranks.
 play() {

@@ -665,3 +665,29 @@ Test(record_rules, who_shares_its_processor_gets_more_patience)
     pass(6);
     expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
 }
+
+/* Who gives up is a victim: the late one that comes then waits for it, and nothing says any more for whom it
+ * had waited. */
+Test(record_rules, who_has_given_up_is_not_absent)
+{
+    begin(4);
+    good(EPX_RECORD_DISPATCH, 1, 0, 0);
+    for (int32_t r = 0; r < 4; r++) {
+        if (r == 2)
+            continue;
+        uint64_t op = start(r, group[r], EPX_RECORD_DISPATCH, 2, 0);
+        pass(0.01);
+        epx_recorder_end(rec[r], op, r == 0 ? EPX_ERR_TIMEOUT : EPX_ERR_PEER);
+    }
+    collective(2, 1, 0);
+    pass(20);
+    expect(EPX_VERDICT_UNKNOWN, -1, -1);
+    evidence[0].life = EPX_LIFE_GONE; /* its program has left over it */
+    expect(EPX_VERDICT_UNKNOWN, -1, -1);
+    /* Its own error is another story. */
+    evidence[0].life = EPX_LIFE_SLEEPS;
+    uint64_t own = start(0, second[0], EPX_RECORD_DISPATCH, 1, 0);
+    epx_recorder_end(rec[0], own, EPX_ERR_ROUTING);
+    pass(6);
+    expect(EPX_VERDICT_HOST_ABSENT, 0, -1);
+}
