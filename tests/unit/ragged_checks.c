@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <criterion/criterion.h>
+#include <stdarg.h>
 
 #include <stdlib.h>
 #include <string.h>

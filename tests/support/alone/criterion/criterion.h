@@ -106,6 +106,7 @@ void alone_skip(const char *format, ...) __attribute__((format(printf, 1, 2), no
 #define cr_expect(Ok, ...) alone_say(0, Ok, #Ok, __VA_ARGS__)
 #define cr_assert_fail(...) alone_say(1, 0, "failed", __VA_ARGS__)
 #define cr_assert_not(Bad, ...) alone_say(1, !(Bad), "!" #Bad, __VA_ARGS__)
+#define cr_expect_not(Bad, ...) alone_say(0, !(Bad), "!" #Bad, __VA_ARGS__)
 #define cr_assert_eq(A, B, ...) alone_say(1, (A) == (B), #A " == " #B, __VA_ARGS__)
 #define cr_assert_neq(A, B, ...) alone_say(1, (A) != (B), #A " != " #B, __VA_ARGS__)
 #define cr_assert_lt(A, B, ...) alone_say(1, (A) < (B), #A " < " #B, __VA_ARGS__)
@@ -114,6 +115,7 @@ void alone_skip(const char *format, ...) __attribute__((format(printf, 1, 2), no
 #define cr_assert_geq(A, B, ...) alone_say(1, (A) >= (B), #A " >= " #B, __VA_ARGS__)
 #define cr_assert_null(A, ...) alone_say(1, (A) == NULL, #A " == NULL", __VA_ARGS__)
 #define cr_assert_not_null(A, ...) alone_say(1, (A) != NULL, #A " != NULL", __VA_ARGS__)
+#define cr_expect_not_null(A, ...) alone_say(0, (A) != NULL, #A " != NULL", __VA_ARGS__)
 #define cr_assert_str_eq(A, B, ...) alone_say(1, strcmp(A, B) == 0, #A " equals " #B, __VA_ARGS__)
 #define cr_assert_str_neq(A, B, ...) alone_say(1, strcmp(A, B) != 0, #A " is not " #B, __VA_ARGS__)
 #define cr_assert_arr_eq(A, B, Bytes, ...) \
