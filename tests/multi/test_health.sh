@@ -24,6 +24,10 @@ expect_err 'did you mean --watch'
 run epx-health stray.json; expect_code 2
 run epx-health --interval 0; expect_code 2
 
+# A file that cannot be written condemns no host.
+run epx-health --sysfs "$sys" --nvml none --interval 0.01 --history "$fake/no/such"; expect_code 2
+expect_err 'cannot write the history .*no/such.*make its folder'
+
 # Nothing to look at is no health.
 ask; expect_code 3
 expect_json

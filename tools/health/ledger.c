@@ -129,7 +129,9 @@ static int append(const char *path, const char *placement)
                              rc != 0 ? problem : "give all of job=NAME,rack=NAME,fault=yes|no");
     FILE *file = fopen(path, "a");
     if (file == NULL)
-        return epx_tool_fail(EPX_EXIT_FAILED, "cannot write the ledger %s (%s)", path, strerror(errno));
+        return epx_tool_fail(EPX_EXIT_USAGE,
+                             "cannot write the ledger %s (%s): make its folder, or name another file", path,
+                             strerror(errno));
     epx_json_t json = epx_json_begin(file, 0);
     epx_json_object(&json, NULL);
     epx_json_real(&json, "time", health_clock());
@@ -139,7 +141,8 @@ static int append(const char *path, const char *placement)
     epx_json_close(&json);
     int bad = epx_json_end(&json) != 0;
     bad |= fclose(file) != 0;
-    return bad ? epx_tool_fail(EPX_EXIT_FAILED, "cannot write all of the ledger %s", path) : EPX_EXIT_OK;
+    return bad ? epx_tool_fail(EPX_EXIT_USAGE, "cannot write all of the ledger %s: check the space", path)
+               : EPX_EXIT_OK;
 }
 
 static int load(const char *path, health_run_t **runs_p, int32_t *count_p)

@@ -27,7 +27,8 @@ static const char notes[] =
     "  epx-health --view host*.json                         reports of --json, by rack\n"
     "  epx-health --ledger runs.jsonl --placement job=j7,rack=r2,fault=yes\n"
     "\n"
-    "exit code: 0 OK or WATCH, 1 CORDON or a slow pair, 2 bad usage, 3 CANNOT TELL";
+    "exit code: 0 OK or WATCH, 1 CORDON or a slow pair, 2 bad usage or a file that cannot be used, 3 CANNOT "
+    "TELL";
 
 static int parse(request_t *r, int argc, char **argv, int *first_p)
 {

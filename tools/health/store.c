@@ -96,7 +96,8 @@ int health_history_load(const char *path, const char *host, health_store_t *stor
     if (file == NULL && errno == ENOENT)
         return EPX_EXIT_OK;
     if (file == NULL)
-        return epx_tool_fail(EPX_EXIT_FAILED, "cannot read the history %s (%s)", path, strerror(errno));
+        return epx_tool_fail(EPX_EXIT_USAGE, "cannot read the history %s (%s): name another file", path,
+                             strerror(errno));
     while ((bytes = getline(&line, &room, file)) > 0) {
         epx_json_document_t document;
         if (epx_json_read(line, (size_t)bytes, &document, problem, sizeof problem) != 0) {
@@ -146,7 +147,9 @@ int health_history_append(const char *path, const char *host, const health_store
         if (file != NULL)
             fclose(file);
         free(text);
-        return epx_tool_fail(EPX_EXIT_FAILED, "cannot write the history %s (%s)", path, strerror(errno));
+        return epx_tool_fail(EPX_EXIT_USAGE,
+                             "cannot write the history %s (%s): make its folder, or name another file", path,
+                             strerror(errno));
     }
     epx_json_t json = epx_json_begin(memory, 0);
     epx_json_object(&json, NULL);
@@ -161,6 +164,6 @@ int health_history_append(const char *path, const char *host, const health_store
     bad |= fwrite(text, 1, bytes, file) != bytes;
     bad |= fclose(file) != 0;
     free(text);
-    return bad ? epx_tool_fail(EPX_EXIT_FAILED, "cannot write all of the history %s: check the space", path)
+    return bad ? epx_tool_fail(EPX_EXIT_USAGE, "cannot write all of the history %s: check the space", path)
                : EPX_EXIT_OK;
 }
