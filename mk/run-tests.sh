@@ -3,8 +3,9 @@
 #
 #   mk/run-tests.sh RUNNER... SCRIPT.sh...
 #
-# Programs run one after the other, each with TEST_JOBS of its tests at a time: most of them wait for time-outs. Scripts
-# that start such programs, or look at the clock, run alone. Of the others TEST_LANES run beside each other.
+# Programs run one after the other, each with TEST_JOBS of its tests at a time: most of them wait for time-outs, where no
+# sanitizer keeps them busy. Scripts that start such programs, or look at the clock, run alone. Of the others TEST_LANES
+# run beside each other.
 #
 # A runner is a Criterion program; its own record (TAP) is what is counted. A runner that dies or hangs leaves none
 # and counts as failed; one test may take a quarter of its time. A report of a sanitizer counts too: some come after
@@ -21,6 +22,7 @@ tsan_options="halt_on_error=0 ${TSAN_OPTIONS:-}"
 limit=(timeout -k 10 "${TEST_TIMEOUT:-600}")
 # UCX hangs itself into calls that threads make at their very end, when ThreadSanitizer knows them no more: it crashes.
 [ "${SANITIZE:-}" != thread ] || export UCX_MEM_EVENTS=n
+jobs=${TEST_JOBS:-$([ -n "${SANITIZE:-}" ] && echo 2 || echo 4)}
 # ThreadSanitizer of older compilers cannot start where the kernel spreads addresses wider than this.
 if [ "${SANITIZE:-}" = thread ] && [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 0)" -gt 28 ]; then
     limit+=(setarch -R)
@@ -53,7 +55,7 @@ run_program() {
     rm -f "$tap"
     name_races "$name"
     # shellcheck disable=SC2086  # TEST_ARGS are words
-    "${limit[@]}" "$2" --jobs "${TEST_JOBS:-4}" --timeout "$((${TEST_TIMEOUT:-600} / 4))" --tap="$tap" ${TEST_ARGS:-} 2>&1 | tee "$log"
+    "${limit[@]}" "$2" --jobs "$jobs" --timeout "$((${TEST_TIMEOUT:-600} / 4))" --tap="$tap" ${TEST_ARGS:-} 2>&1 | tee "$log"
     rc=${PIPESTATUS[0]}
     look_for_races "$name"
     if [ ! -s "$tap" ]; then
