@@ -54,7 +54,8 @@ help: ## this list
 	@sed -n 's/^\([a-z_.-]*\):[^#]*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
 	@echo
 	@echo '  DEBUG=1 turns debug assertions on; SUITES="unit multi" picks test folders;'
-	@echo '  TEST_ARGS="--filter a/b" goes to the test runners; PREFIX and DESTDIR steer install.'
+	@echo '  TEST_ARGS="--filter a/b" goes to the test runners; TEST_JOBS=4 tests, TEST_LANES=2 scripts at a time;'
+	@echo '  PREFIX and DESTDIR steer install.'
 
 clean: ## remove all that was built
 	$(if $(OTHER_GOALS),@:,$(Q)rm -rf $(BUILD) compile_commands.json)

@@ -75,8 +75,8 @@ run_program() {
     fi
 }
 
-# log_of SCRIPT: where its output is. Beside it, in .end, its status and its seconds.
 name_of() { echo "$1" | tr / -; }
+# log_of SCRIPT: where its output is. Beside it, in .end, its status and its seconds.
 log_of() { echo "$logs/$(name_of "$1").log"; }
 
 # In a shell of its own, which takes the script along when it is ended.
