@@ -104,6 +104,8 @@ for page in "${pages[@]}"; do
     while read -r line; do
         for program in epx-train epx-perf epx-info epx-ab epx-sim epx-repro epx-doctor epx-health epx-kernels; do
             [[ $line =~ (^|[ /\(\'\"=])$program(' '|$) ]] && [ -x "$bin/$program" ] || continue
+            # What a script is given to run: the options are the script's.
+            [[ ${line%%"$program"*} == *.py\ * ]] && continue
             "$bin/$program" --help > "$folder/help" 2>&1
             # What stands between this program's name and the end of its command.
             part=${line#*"$program"}
