@@ -138,8 +138,10 @@ class Fault:
             return False
         # Who is absent for good is missed by its own rack, or by the other racks where nobody of its own is left.
         ops = self.ops | ({"all_reduce"} if said["verdict"] == "HOST_ABSENT" and self.domains > 1 else set())
-        # A count that was never sent may show, or end a process, in any call that follows.
-        return said["op"] is None or said["op"] in ops or (self.at == "exchange" and self.do.startswith("flip"))
+        # A count that was never sent may show, or end a process, in any call that follows; who has not waited is ahead
+        # for as long as nobody makes it wait.
+        anywhere = (self.at == "exchange" and self.do.startswith("flip")) or (self.at, self.do) == ("wait.pre", "skip")
+        return said["op"] is None or said["op"] in ops or anywhere
 
 
 class Plain(Fault):
