@@ -302,6 +302,26 @@ static epx_status_t make_context(ucp_context_h *context_p)
     return EPX_OK;
 }
 
+/* UCX tells which transports it may use by printing them only. With the lock of life. */
+static void learn_transports(ucp_context_h context)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    if (file != NULL) {
+        ucp_context_print_info(context, file);
+        fclose(file);
+    }
+    atomic_store_explicit(&engine.can_share,
+                          text != NULL && (strstr(text, " sysv/") != NULL || strstr(text, " posix/") != NULL),
+                          memory_order_release);
+    atomic_store_explicit(&engine.has_puts,
+                          text != NULL && (strstr(text, " rc_") != NULL || strstr(text, " dc_") != NULL),
+                          memory_order_release);
+    engine.knows_transports = text != NULL;
+    free(text);
+}
+
 static epx_status_t start(void)
 {
     epx_status_t status = make_context(&engine.context);
@@ -315,7 +335,11 @@ static epx_status_t start(void)
     ucs_status_t rc = ucp_worker_create(engine.context, &params, &engine.worker);
     if (rc != UCS_OK)
         goto no_worker;
-    rc = ucp_worker_create(engine.context, &params, &engine.mapping);
+    /* A worker takes queues and pinned memory of a network card: no second one where nothing maps. */
+    learn_transports(engine.context);
+    engine.mapping = NULL;
+    if (atomic_load_explicit(&engine.can_share, memory_order_acquire))
+        rc = ucp_worker_create(engine.context, &params, &engine.mapping);
     if (rc != UCS_OK)
         goto no_mapping;
     ucp_am_handler_param_t handler = {.field_mask =
@@ -334,7 +358,8 @@ static epx_status_t start(void)
     if (engine.wake >= 0)
         close(engine.wake);
 no_thread:
-    ucp_worker_destroy(engine.mapping);
+    if (engine.mapping != NULL)
+        ucp_worker_destroy(engine.mapping);
 no_mapping:
     ucp_worker_destroy(engine.worker);
     engine.worker = NULL;
@@ -374,39 +399,17 @@ void epx_ucx_engine_release(void)
     pthread_mutex_unlock(&engine.life);
 }
 
-/* UCX tells which transports it may use by printing them only. This may be asked before the first group
- * opens, and before ranks have found their places: the context that stays is not made for it. */
+/* This may be asked before the first group opens, and before ranks have found their places: the context that
+ * stays is not made for it. */
 static void know_transports(void)
 {
     ucp_context_h context = NULL;
-    char *text = NULL;
-    size_t bytes = 0;
     pthread_mutex_lock(&engine.life);
-    int is_known = engine.knows_transports, is_own = engine.worker == NULL;
-    pthread_mutex_unlock(&engine.life);
-    if (is_known)
-        return;
-    if (!is_own)
-        context = engine.context;
-    else if (make_context(&context) != EPX_OK)
-        return;
-    FILE *file = open_memstream(&text, &bytes);
-    if (file != NULL) {
-        ucp_context_print_info(context, file);
-        fclose(file);
-    }
-    if (is_own)
+    if (!engine.knows_transports && make_context(&context) == EPX_OK) {
+        learn_transports(context);
         ucp_cleanup(context);
-    pthread_mutex_lock(&engine.life);
-    atomic_store_explicit(&engine.can_share,
-                          text != NULL && (strstr(text, " sysv/") != NULL || strstr(text, " posix/") != NULL),
-                          memory_order_release);
-    atomic_store_explicit(&engine.has_puts,
-                          text != NULL && (strstr(text, " rc_") != NULL || strstr(text, " dc_") != NULL),
-                          memory_order_release);
-    engine.knows_transports = text != NULL;
+    }
     pthread_mutex_unlock(&engine.life);
-    free(text);
 }
 
 int epx_ucx_can_share(void)

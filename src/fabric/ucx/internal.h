@@ -139,7 +139,7 @@ void epx_ucx_unlock(void);
 ucp_context_h epx_ucx_context(void);
 ucp_worker_h epx_ucx_worker(void);
 /* A worker that only maps: endpoints that bear failures do not use shared memory, so near peers have others.
- * It is never progressed. */
+ * It is never progressed. NULL: this process's UCX shares no memory. */
 ucp_worker_h epx_ucx_mapping_worker(void);
 /* Does what can be done; whether anything was. Rings the bells of this process's fabrics if so. */
 int epx_ucx_progress(void);

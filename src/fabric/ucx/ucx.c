@@ -175,14 +175,15 @@ static epx_status_t describe(ucx_fabric_t *fabric, open_card_t *card, uint8_t **
     size_t address_bytes = 0, mapping_bytes = 0, key_bytes = 0;
     epx_ucx_lock();
     ucs_status_t rc = ucp_worker_get_address(epx_ucx_worker(), &address, &address_bytes);
-    if (rc == UCS_OK)
+    if (rc == UCS_OK && epx_ucx_mapping_worker() != NULL)
         rc = ucp_worker_get_address(epx_ucx_mapping_worker(), &mapping, &mapping_bytes);
     if (rc == UCS_OK)
         rc = ucp_rkey_pack(epx_ucx_context(), fabric->control.handle, &key, &key_bytes);
     uint8_t *text = rc == UCS_OK ? malloc(address_bytes + mapping_bytes + key_bytes) : NULL;
     if (text != NULL) {
         memcpy(text, address, address_bytes);
-        memcpy(text + address_bytes, mapping, mapping_bytes);
+        if (mapping != NULL)
+            memcpy(text + address_bytes, mapping, mapping_bytes);
         memcpy(text + address_bytes + mapping_bytes, key, key_bytes);
         *card = (open_card_t){.host = epx_host_identity(),
                               .fabric = (uint64_t)(uintptr_t)fabric,
@@ -237,6 +238,8 @@ static epx_status_t connect_near(ucx_fabric_t *fabric, ucx_peer_t *peer, const o
 {
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
                               .address = (const ucp_address_t *)(const void *)(text + card->address_bytes)};
+    if (card->mapping_bytes == 0)
+        return EPX_OK; /* it shares nothing: then it is far */
     ucs_status_t rc = ucp_ep_create(epx_ucx_mapping_worker(), &params, &peer->endpoint);
     if (rc != UCS_OK) {
         peer->endpoint = NULL;
