@@ -124,7 +124,7 @@ Test(comm, split_and_a_group_on_each_part)
 static void two_groups_rank(rank_t *self)
 {
     problem_t **p = self->arg;
-    session_t session[2];
+    session_t session[2] = {{0}};
     epx_plan_h plan[2] = {0};
     int ok = 1;
     for (int i = 0; i < 2; i++) {

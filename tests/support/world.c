@@ -257,6 +257,14 @@ static void share_notes(void)
     state.notes = notes;
 }
 
+static unsigned ranks_here(int ranks)
+{
+    unsigned here = 0;
+    for (int r = 0; r < ranks; r++)
+        here += world_plays == NULL || world_plays(r);
+    return here;
+}
+
 void world_run(int ranks, rank_fn fn, void *arg)
 {
     int watch = WATCH_WARNINGS && !state.warnings_wanted && state.saved_stderr < 0;
@@ -274,7 +282,7 @@ void world_run(int ranks, rank_fn fn, void *arg)
     atomic_store(&world.running, ranks);
     pthread_barrierattr_init(&meeting);
     pthread_barrierattr_setpshared(&meeting, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&world.barrier, &meeting, (unsigned)ranks);
+    pthread_barrier_init(&world.barrier, &meeting, ranks_here(ranks));
     pthread_barrierattr_destroy(&meeting);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES * SLOWDOWN);

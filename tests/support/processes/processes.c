@@ -97,6 +97,9 @@ static void fork_all(const processes_call_t *call)
     int64_t deadline = now_ms() + call->limit_ms;
     fflush(NULL);
     for (int r = 0; r < call->ranks; r++) {
+        process[r] = 0;
+        if (!call->is_here(r))
+            continue;
         process[r] = fork();
         if (process[r] == 0)
             play(call, r, parent);

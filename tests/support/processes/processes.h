@@ -9,6 +9,12 @@
  *
  * The test runs on a thread with that stack; the main thread, whose stack is private, forks the ranks when
  * asked.
+ *
+ * TEST_HOST=0 or 1 and TEST_ROOT=ADDRESS:PORT of host 0, where this port and those behind it are free: the
+ * ranks of a test are on two hosts, where the same runner runs the same tests in the same order (--jobs 1).
+ * Host 0 plays ranks 0, 3, 6 and so on, host 1 the others. The test's argument is then shared by the ranks of
+ * a host only, and so is world_meet: such tests may compare what a rank has got with what it should, not with
+ * what another has got.
  */
 #ifndef TESTS_PROCESSES_H
 #define TESTS_PROCESSES_H
@@ -18,12 +24,14 @@
 /* Memory that ranks share, zeroed; for what is neither on a test's stack nor in its heap. */
 void *processes_shared(size_t bytes);
 
-/* Forks ranks - 1 .. 0; each runs play(context, r) and ends. From the test's thread; returns when all have
- * ended, or calls hang() after limit_ms. ended(context, r, wait status) is told of each. */
+/* Forks the ranks 0 .. ranks - 1 that are here; each runs play(context, r) and ends. From the test's thread;
+ * returns when all have ended, or calls hang() after limit_ms. ended(context, r, wait status) is told of
+ * each. */
 typedef struct processes_call {
     int ranks;
     int64_t limit_ms;
     void *context;
+    int (*is_here)(int rank);
     void (*play)(void *context, int rank);
     void (*ended)(void *context, int rank, int status);
     void (*hang)(void *context);
