@@ -50,10 +50,13 @@ check-processes: ## the conformance suite with a process per rank, all of it ove
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all $(BUILD)/tests/processes-conformance $(PLUGINS)
 	$(Q)TEST_BUILD='$(abspath $(BUILD))' TEST_CC='$(CC)' SANITIZE= PROCESSES=all bash tests/conformance/test_processes.sh
 
-check-rdma: ## real RDMA ports and traffic: soft-RoCE in a virtual machine (fetches Debian's kernel once)
+# RDMA=all: all of conformance over rc and over ud too, for many hours; RDMA_PART=I/N: a part of it.
+RDMA ?= some
+RDMA_PART ?= 1/1
+check-rdma: ## real RDMA ports and traffic: soft-RoCE between two virtual machines (fetches Debian's kernel once)
 	$(Q)tools/setup.sh rdma
-	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all $(BUILD)/tests/processes-conformance
-	$(Q)mk/check-rdma.sh $(BUILD)
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) all $(BUILD)/tests/processes-conformance $(PLUGINS)
+	$(Q)CC='$(CC)' RDMA='$(RDMA)' RDMA_PART='$(RDMA_PART)' mk/check-rdma.sh $(BUILD)
 
 # For use inside other targets: a make started by hand with -j keeps its own number.
 PARALLEL = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
