@@ -266,6 +266,15 @@ static int run_rank(epx_comm_h comm, int64_t rank, void *context)
 
 /* ---- the program ----------------------------------------------------------------------------------------------------- */
 
+/* What --help and --version have printed: lost lines are a failure, as in every program of epx. */
+static int end_of_text(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return EPX_TRAIN_OK;
+    fprintf(stderr, "epx-train: cannot write the output: %s\n", strerror(errno));
+    return EPX_TRAIN_FAILED;
+}
+
 static int print_help(void)
 {
     printf("epx-train [OPTION ...]: trains a small mixture-of-experts language model over several ranks\n\n"
@@ -280,7 +289,7 @@ static int print_help(void)
            "Exit: 0 done, 1 failed, 2 bad usage; after a hang that the watchdog named: 75 a foreign kernel "
            "was stuck, 76 a host or link was lost, 77 going on would be wrong (also where a check has found "
            "that), 78 not named.\n");
-    return 0;
+    return end_of_text();
 }
 
 static int complain(int code)
@@ -336,8 +345,10 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0)
             return print_help();
-        if (strcmp(argv[i], "--version") == 0)
-            return printf("epx-train %s\n", epx_version()) > 0 ? 0 : 1;
+        if (strcmp(argv[i], "--version") == 0) {
+            printf("epx-train %s\n", epx_version());
+            return end_of_text();
+        }
     }
     if (epx_options_parse(argc, argv, &config) != EPX_TRAIN_OK || epx_config_check(&config) != EPX_TRAIN_OK)
         return complain(EPX_TRAIN_USAGE);

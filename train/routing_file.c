@@ -11,6 +11,7 @@
 
 #include "fail.h"
 #include "hash.h"
+#include "output_file.h"
 
 static const char magic[8] = {'E', 'P', 'X', 'R', 'O', 'U', 'T', 'E'};
 static const char text_magic[] = "epx-routing-text";
@@ -322,6 +323,8 @@ static int cannot_write(const epx_routing_writer_t *writer)
 int epx_routing_writer_open(const char *path, const epx_routing_shape_t *shape,
                             epx_routing_writer_t **writer_p)
 {
+    if (epx_output_refuse_special(EPX_TRAIN_FAILED, "routing", path) != EPX_TRAIN_OK)
+        return EPX_TRAIN_FAILED;
     epx_routing_writer_t *writer = calloc(1, sizeof *writer);
     if (!writer || asprintf(&writer->partial, "%s.partial", path) < 0 || !(writer->path = strdup(path))) {
         free(writer);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/common/json.h"
@@ -207,6 +208,11 @@ static int write_document(FILE *stream, const epx_machine_t *machine)
 
 int epx_machine_write(const char *path, const epx_machine_t *machine, char *problem, size_t problem_bytes)
 {
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) { /* renaming would put the file in its place */
+        snprintf(problem, problem_bytes, "cannot write %s (no plain file): give another path", path);
+        return -1;
+    }
     char *partial = epx_tool_text("%s.partial", path);
     FILE *stream = fopen(partial, "w");
     int rc = stream != NULL ? write_document(stream, machine) : -1;

@@ -122,7 +122,7 @@ int epx_launch_connect(const char *host, int32_t port, int64_t deadline_ns)
     int error = EHOSTUNREACH;
     snprintf(service, sizeof(service), "%d", port);
     if (getaddrinfo(host, service, &hints, &found) != 0) {
-        errno = EHOSTUNREACH;
+        errno = ENOENT; /* connect never says so; EHOSTUNREACH is what a firewall answers */
         return -1;
     }
     for (struct addrinfo *at = found; at != NULL; at = at->ai_next) {

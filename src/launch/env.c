@@ -177,7 +177,7 @@ static epx_status_t root_one_host(epx_launch_variable_fn variable, epx_launch_t 
             "rank 0 is: set EPX_ROOT to host:port of rank 0",
             launch->launcher, launch->size, epx_pmix_reason());
     snprintf(launch->root_host, sizeof(launch->root_host), "127.0.0.1");
-    snprintf(launch->root_from, sizeof(launch->root_from), "one host");
+    snprintf(launch->root_from, sizeof(launch->root_from), "EPX_ROOT");
     launch->root_port = port_of_key(launch->key);
     launch->root_ports = EPX_LAUNCH_PORTS;
     return EPX_OK;

@@ -23,7 +23,7 @@ int epx_launch_split_address(const char *text, char *host, size_t bytes, int32_t
  * errno. */
 int epx_launch_listen(const char *host, int32_t port, int32_t *port_p);
 
-/* A connection to host, ready by deadline_ns, or -1 and errno (EHOSTUNREACH: the name is unknown). */
+/* A connection to host, ready by deadline_ns, or -1 and errno (ENOENT: the name is unknown). */
 int epx_launch_connect(const char *host, int32_t port, int64_t deadline_ns);
 
 /* Small messages at once, and a peer that is gone noticed. */

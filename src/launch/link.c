@@ -132,10 +132,11 @@ static epx_status_t join(const epx_launch_t *launch, const place_t *place, epx_l
     return epx_fail(
         EPX_ERR_TIMEOUT,
         "rank %d did not reach rank 0 at %s port %d%s within %lld ms (%s): see that rank 0 started, "
-        "that %s, and that no firewall stands between",
+        "that %s%s, and that no firewall stands between",
         launch->rank, place->hosts, place->port, place->ports > 1 ? " and behind" : "", (long long)timeout_ms,
-        error == EHOSTUNREACH ? "no such host" : strerror(error),
-        launch->uses_pmix ? "its addresses can be reached from here" : launch->root_from);
+        error == ENOENT ? "no such host" : strerror(error),
+        launch->uses_pmix ? "its addresses can be reached from here" : launch->root_from,
+        launch->uses_pmix ? "" : " says where it is");
 }
 
 /* Rank 0 starts the hub, and every rank learns where it is. */

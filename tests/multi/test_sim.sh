@@ -243,6 +243,9 @@ run epx-sim --routing "file:$bin/epx-sim"; expect_code 2
 expect_err 'is no routing of epx'
 run epx-sim "${small[@]}" --record-routing /nowhere/x; expect_code 1
 expect_err 'cannot write the routing'
+mkfifo "$folder/pipe" # what is no plain file stays what it is
+run epx-sim "${small[@]}" --record-routing "$folder/pipe"; expect_code 1; expect_err 'no plain file'
+[ -p "$folder/pipe" ]; code=$?; expect_code 0
 
 # ---- sweeps ----
 sim --sweep capacity=0.9:1.3:0.1 && expect_out '^ +0.9 +pooled_wave ' && expect_out '^ +1.3 +ring '

@@ -76,6 +76,11 @@ run epx-train "${small[@]}" --steps 1 --checkpoint "$folder/pipe"; expect_code 2
 last='epx-train --json > /dev/full' # lines that are lost are a failure
 "$bin/epx-train" "${small[@]}" --steps 1 --json > /dev/full 2> "$err"; code=$?
 expect_code 1; expect_err 'cannot write all of standard output'
+for option in --help --version; do
+    last="epx-train $option > /dev/full"
+    "$bin/epx-train" "$option" > /dev/full 2> "$err"; code=$?
+    expect_code 1; expect_err 'cannot write the output'
+done
 
 # Signals: SIGUSR1 writes and goes on, SIGTERM writes and stops with 0.
 rm -f "$folder/checkpoint"

@@ -153,7 +153,7 @@ Test(launch_link, no_rank_0)
     invite(&guest, "127.0.0.1", free_port("127.0.0.1"), 1, 2, 700);
     meet(&guest, 1);
     says(&guest, EPX_ERR_TIMEOUT, "rank 1 did not reach rank 0 at 127.0.0.1 port");
-    says(&guest, EPX_ERR_TIMEOUT, "that the test");
+    says(&guest, EPX_ERR_TIMEOUT, "that the test says where it is");
     invite(&guest, "no-such-host.invalid", 5000, 1, 2, 700);
     meet(&guest, 1);
     says(&guest, EPX_ERR_TIMEOUT, "no such host");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bench/common/machine.h"
@@ -91,6 +92,24 @@ Test(sim_machine, what_is_wrong_is_said, .init = open_path, .fini = remove_path)
     cr_assert_eq(epx_machine_read("no-such-machine", &machine, problem, sizeof problem), -1);
     cr_assert(strstr(problem, "neither a file nor a machine") != NULL, "%s", problem);
     cr_assert_eq(epx_machine_write("/nowhere/at/all", &machine, problem, sizeof problem), -1);
+}
+
+Test(sim_machine, what_is_no_plain_file_stays)
+{
+    epx_machine_t machine = made_up();
+    char pipe[] = "/tmp/epx-machine-XXXXXX/pipe", *slash = strrchr(pipe, '/');
+    struct stat there;
+    *slash = '\0';
+    cr_assert_neq(mkdtemp(pipe), NULL);
+    *slash = '/';
+    cr_assert_eq(mkfifo(pipe, 0600), 0);
+    cr_assert_eq(epx_machine_write(pipe, &machine, problem, sizeof problem), -1);
+    cr_assert(strstr(problem, "no plain file") != NULL, "%s", problem);
+    cr_assert_eq(stat(pipe, &there), 0);
+    cr_assert(S_ISFIFO(there.st_mode));
+    unlink(pipe);
+    *slash = '\0';
+    cr_assert_eq(rmdir(pipe), 0, "something else was left there");
 }
 
 Test(sim_machine, single_values)
