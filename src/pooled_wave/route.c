@@ -120,6 +120,8 @@ static epx_status_t exchange_counts(const route_t *route)
                            counts, bytes, route->stream);
     if (status == EPX_OK && epx_errors_come_late(transport))
         status = look_for_bad_counts(route, counts);
+    if (status == EPX_OK)
+        status = epx_route_check_counts(transport, counts);
     if (status != EPX_OK)
         return status;
     epx_k_pooled_extra_t args = {.layout = &route->pooled->layout,

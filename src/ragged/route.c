@@ -48,7 +48,8 @@ static epx_status_t exchange_counts(epx_transport_t *transport, epx_plan_base_t 
         return status;
     plan->sent_meta_bytes += areas->notice_bytes * others;
     plan->received_meta_bytes += areas->notice_bytes * others;
-    return EPX_OK;
+    return epx_route_check_notices(transport, scratch_at(transport, plan, areas->scratch.notices),
+                                   areas->notice_bytes);
 }
 
 /* Areas that only the rank wire has are empty on the other; the kernel does not touch them there. */

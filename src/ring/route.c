@@ -69,7 +69,8 @@ static epx_status_t exchange_and_lay_out(const route_t *route)
         return status;
     plan->sent_meta_bytes += (route->shape->ranks - 1) * bytes;
     plan->received_meta_bytes += (route->shape->ranks - 1) * bytes;
-    return lay_out(route);
+    status = epx_route_check_notices(&ring->base, route->desk + route->at->notices, bytes);
+    return status == EPX_OK ? lay_out(route) : status;
 }
 
 /* Where errors come late nobody may be left out of an exchange: the notice tells them, and this rank's own

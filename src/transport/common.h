@@ -229,6 +229,15 @@ epx_status_t epx_route_exchange_on_host(epx_transport_t *transport, epx_plan_bas
 epx_status_t epx_route_read_ids(epx_transport_t *transport, const epx_plan_base_t *plan,
                                 epx_k_read_ids_t *args, int look, epx_stream_t stream);
 
+/*
+ * What an exchange brought, before a kernel lays rows out by it: notices stride bytes apart with counts [m,
+ * E] behind them, or counts alone. T is in 0 .. T_max, a virtual sender's counts are not negative and no more
+ * than K for each of its tokens. EPX_ERR_CORRUPT names the rank whose block is none of that. Looks only where
+ * the host reaches the memory: elsewhere it would wait for the device.
+ */
+epx_status_t epx_route_check_notices(const epx_transport_t *transport, const void *notices, int64_t stride);
+epx_status_t epx_route_check_counts(const epx_transport_t *transport, const int32_t *counts);
+
 /* The plan's head in its bytes: device memory. */
 static inline epx_plan_head_t *epx_plan_head(const epx_plan_base_t *plan)
 {

@@ -123,3 +123,60 @@ epx_status_t epx_route_read_ids(epx_transport_t *transport, const epx_plan_base_
         return status;
     return slip_error(env, notice.bad_at, notice.bad_id);
 }
+
+/* ---- what an exchange brought ----------------------------------------------------------------------------------- */
+
+static epx_status_t broken_block(const epx_transport_t *transport, int32_t peer, const char *what)
+{
+    const epx_transport_env_t *env = &transport->env;
+    return env->services->fail(
+        EPX_ERR_CORRUPT,
+        "%s: rank %d, route: the %s that came from rank %d cannot be its own: the exchange "
+        "broke them; epx_group_recover, or try another fabric",
+        env->group_name, env->shape->rank, what, peer);
+}
+
+/* counts [m, E] of a rank with `tokens` tokens. */
+static int are_possible(const epx_shape_t *shape, const int32_t *counts, int64_t tokens)
+{
+    for (int32_t v = 0; v < shape->splits; v++) {
+        int64_t most = (tokens / shape->splits + (v < tokens % shape->splits)) * shape->top_k, sum = 0;
+        for (int32_t e = 0; e < shape->experts; e++) {
+            int64_t count = counts[(int64_t)v * shape->experts + e];
+            if (count < 0 || count > most)
+                return 0;
+            sum += count;
+        }
+        if (sum > most)
+            return 0;
+    }
+    return 1;
+}
+
+epx_status_t epx_route_check_notices(const epx_transport_t *transport, const void *notices, int64_t stride)
+{
+    const epx_shape_t *shape = transport->env.shape;
+    if (!transport->env.device->host_access)
+        return EPX_OK;
+    for (int32_t r = 0; r < shape->ranks; r++) {
+        const epx_route_notice_t *notice = (const void *)((const char *)notices + r * stride);
+        if (notice->bad_at == EPX_NOTICE_TOKENS || notice->bad_at >= 0)
+            continue; /* a failed route, whose counts nobody reads */
+        if (notice->bad_at != EPX_NOTICE_GOOD || notice->tokens < 0 || notice->tokens > shape->tokens_max)
+            return broken_block(transport, r, "words");
+        if (!are_possible(shape, (const int32_t *)(const void *)(notice + 1), notice->tokens))
+            return broken_block(transport, r, "counts");
+    }
+    return EPX_OK;
+}
+
+epx_status_t epx_route_check_counts(const epx_transport_t *transport, const int32_t *counts)
+{
+    const epx_shape_t *shape = transport->env.shape;
+    if (!transport->env.device->host_access)
+        return EPX_OK;
+    for (int32_t r = 0; r < shape->ranks; r++)
+        if (!are_possible(shape, counts + (int64_t)r * shape->splits * shape->experts, shape->tokens_max))
+            return broken_block(transport, r, "counts");
+    return EPX_OK;
+}
