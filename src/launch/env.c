@@ -183,14 +183,17 @@ static epx_status_t root_one_host(epx_launch_variable_fn variable, epx_launch_t 
     return EPX_OK;
 }
 
+/* More than any job has; memory for the table of its processes is taken before the first one has come. */
+#define MOST_PROCESSES (1 << 20)
+
 static epx_status_t read_row(const launcher_t *row, epx_launch_variable_fn variable, epx_launch_t *launch)
 {
     int64_t size, rank, local;
     const char *text = variable(row->size);
     launch->launcher = row->name;
-    if (!epx_launch_number(text, 1, INT32_MAX, &size))
-        return epx_fail(EPX_ERR_ARG, "%s=%s is not a number of processes >= 1; mend or unset it", row->size,
-                        text);
+    if (!epx_launch_number(text, 1, MOST_PROCESSES, &size))
+        return epx_fail(EPX_ERR_ARG, "%s=%s is not a number of processes >= 1 and <= %d; mend or unset it",
+                        row->size, text, MOST_PROCESSES);
     launch->size = (int32_t)size;
     text = variable(row->rank);
     if (!epx_launch_number(text, 0, size - 1, &rank))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 from ctypes import c_int32, c_void_p
 from dataclasses import dataclass
 from typing import Any, Dict, List, Sequence, Tuple, Union
@@ -35,6 +36,26 @@ _TYPES = {"row_type", "out_type"}
 Option = Union[int, float, str, bool, None, Sequence[int], Any]
 
 
+def _whole(name: str, value: Any, bits: int = 32) -> int:
+    """A whole number that the C structure can hold: ctypes would cut a larger one in silence."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{name} is {value!r}; it must be a whole number") from None
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise ArgumentError(f"{name} is {number}; it must fit in {bits} bits")
+    return number
+
+
+def _real(name: str, value: Any) -> float:
+    if value == "dropless":
+        return DROPLESS
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name} is {value!r}; it can be a number or 'dropless'") from None
+
+
 def _set(config: s.GroupConfig, keep: List[object], name: str, value: Option) -> None:
     if value is None:
         return
@@ -44,17 +65,17 @@ def _set(config: s.GroupConfig, keep: List[object], name: str, value: Option) ->
             raise ArgumentError(f"{name} is {value!r}; it can be {', '.join(names[1:])}")
         setattr(config, name, names.index(str(value)))
     elif name in _NUMBERS:
-        setattr(config, name, int(value))  # type: ignore[arg-type]
+        setattr(config, name, _whole(name, value, 64 if name.endswith("_ms") else 32))
     elif name in _FLAGS:
         setattr(config, name, 1 if value else 0)
     elif name in _TYPES:
         setattr(config, name, type_code(value))
     elif name in _REALS:
-        setattr(config, name, DROPLESS if value == "dropless" else float(value))  # type: ignore[arg-type]
+        setattr(config, name, _real(name, value))
     elif name in _TEXTS:
         setattr(config, name, str(value).encode())
     elif name == "owner":
-        ranks = [int(rank) for rank in value]  # type: ignore[union-attr]
+        ranks = [_whole("a rank of owner", rank) for rank in value]  # type: ignore[union-attr]
         table = (c_int32 * len(ranks))(*ranks)
         keep.append(table)
         config.owner = table

@@ -106,6 +106,16 @@ def test_what_python_gives_wrongly() -> None:
             group(comm, accept="first")
         with pytest.raises(epx.ArgumentError):
             epx.Group(comm, experts=0, top_k=1, width=1, tokens_max=1)
+        for wrong, why in (
+            ({"hang_ms": 2**63}, "hang_ms is 9223372036854775808; it must fit"),
+            ({"depth": 2**32 + 2}, "depth is 4294967298; it must fit"),
+            ({"depth": 2.5}, "depth is 2.5; it must be a whole number"),
+            ({"depth": "2"}, "depth is '2'; it must be a whole number"),
+            ({"sender_factor": "much"}, "sender_factor is 'much'; it can be a number or 'dropless'"),
+            ({"owner": [0, 0, 0, 0, 0, 0, 0.5]}, "a rank of owner is 0.5"),
+        ):
+            with pytest.raises(epx.ArgumentError, match=why):
+                group(comm, **wrong)
         with group(comm) as g, epx.Plan(g) as plan:
             ids, weights = np.zeros((4, TOP_K), np.int32), np.ones((4, TOP_K), np.float32)
             x = np.ones((4, WIDTH), np.float32)

@@ -176,3 +176,36 @@ def test_a_frozen_layer_keeps_nothing_back(device: str) -> None:
             torch.testing.assert_close(out, 2 * x * (weights * (ids >= 0)).sum(1, keepdim=True))
 
     ranks_on(device, rank)
+
+
+def test_experts_that_raise_leave_the_lane_free(device: str) -> None:
+    class BrokenBackward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, rows: Any) -> Any:
+            return rows * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            raise KeyError("on the way back")
+
+    def broken(rows: Any, sizes: Any) -> Any:
+        raise KeyError("on the way out")
+
+    def rank(comm: epx.Comm, place: str) -> None:
+        with et.Group(
+            comm=comm, experts=EXPERTS, top_k=TOP_K, width=WIDTH, tokens_max=16, device=device,
+            capacity_factor="dropless",
+        ) as group:  # fmt: skip
+            x, ids, weights = (t.to(place) for t in problem(11, comm.rank))
+            expected = 2 * x * (weights * (ids >= 0)).sum(1, keepdim=True)
+            for _turn in range(2):
+                with pytest.raises(KeyError, match="on the way out"):
+                    et.moe_layer(group, broken, x, ids, weights)
+                torch.testing.assert_close(et.moe_layer(group, lambda rows, sizes: 2 * rows, x, ids, weights), expected)
+                wanted = x.clone().requires_grad_()
+                out = et.moe_layer(group, lambda rows, sizes: BrokenBackward.apply(rows), wanted, ids, weights)
+                with pytest.raises(KeyError, match="on the way back"):
+                    out.sum().backward()
+            torch.testing.assert_close(et.moe_layer(group, lambda rows, sizes: 2 * rows, x, ids, weights), expected)
+
+    ranks_on(device, rank)

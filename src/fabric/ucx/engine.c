@@ -365,8 +365,11 @@ no_mapping:
     engine.worker = NULL;
 no_worker:
     ucp_cleanup(engine.context);
-    return epx_fail(EPX_ERR_FABRIC, "UCX has no worker with events (%s): see what UCX_TLS says",
-                    ucs_status_string(rc));
+    return epx_fail(
+        EPX_ERR_FABRIC,
+        "UCX has no worker with events (%s): see what UCX_TLS says; shared memory needs room in /dev/shm "
+        "(a container's --shm-size), UCX_TLS=tcp does without",
+        ucs_status_string(rc));
 }
 
 /*

@@ -81,6 +81,13 @@ class Group:
             plan = self._plans[lane] = Plan(self.plain, lane)
         return plan
 
+    def abandon(self, lane: int = 0) -> None:
+        """Gives up the pass that is in flight on a lane, if there is one: the next route begins a new one. All ranks
+        must do so; one that goes on waits for this one, and its time-out names it."""
+        plan = self._plans.pop(lane, None)
+        if plan is not None:
+            plan.close()
+
     def stream(self) -> Optional[int]:
         """The current stream, as the library wants it."""
         if self.device == "host":

@@ -1,7 +1,8 @@
 # A whole mixture-of-experts layer with its gradients. SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, List, Optional, Tuple
+import contextlib
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -45,6 +46,16 @@ def _clean(rows: Tensor, start: Tensor, count: Tensor) -> Tensor:
     return rows.masked_fill_(~valid_rows(start, count, rows.shape[0])[:, None], 0)
 
 
+@contextlib.contextmanager
+def _whole_pass(group: Group, lane: int) -> Iterator[None]:
+    """Where the experts raise in the middle of a pass the lane is free again for the next one."""
+    try:
+        yield
+    except BaseException:
+        group.abandon(lane)
+        raise
+
+
 class _Layer(torch.autograd.Function):
     """Waves ascend in both directions, so one function holds the whole layer and runs the experts' own backward."""
 
@@ -57,14 +68,15 @@ class _Layer(torch.autograd.Function):
         group.route(ids, weights, lane)
         out = group.empty(x.shape[0], group.width, dtype=group.out_dtype)
         waves: List[_Wave] = []
-        for wave in range(group.waves):
-            rows, start, count = group.dispatch(x, wave, lane)
-            _clean(rows, start, count)
-            sizes = expert_sizes(start, group.rows)
-            with torch.set_grad_enabled(keeps):
-                y = expert_fn(rows.requires_grad_(keeps), sizes)
-            group.combine(y.detach(), out, wave, lane)
-            waves.append(_Wave(rows, y))
+        with _whole_pass(group, lane):
+            for wave in range(group.waves):
+                rows, start, count = group.dispatch(x, wave, lane)
+                _clean(rows, start, count)
+                sizes = expert_sizes(start, group.rows)
+                with torch.set_grad_enabled(keeps):
+                    y = expert_fn(rows.requires_grad_(keeps), sizes)
+                group.combine(y.detach(), out, wave, lane)
+                waves.append(_Wave(rows, y))
         counts = group.empty(len(_COUNTS), dtype=torch.int64)
         plan.counts(counts, stream)
         if keeps:
@@ -85,16 +97,17 @@ class _Layer(torch.autograd.Function):
         dx = group.empty(ctx.tokens, group.width, dtype=group.out_dtype)
         dweights = group.empty(ctx.tokens, ctx.columns, dtype=torch.float32)
         totals: List[Optional[Tensor]] = [None] * len(ctx.params)
-        for wave, kept in enumerate(ctx.waves):
-            dy, start, count = group.combine_backward(dout, kept.y.detach(), wave, ctx.lane)
-            _clean(dy, start, count)
-            wanted = [kept.rows, *(p for p in ctx.params if p.requires_grad)]
-            found: Tuple[Optional[Tensor], ...] = (None,) * len(wanted)
-            if kept.y.requires_grad:
-                found = torch.autograd.grad(kept.y, wanted, dy, allow_unused=True)
-            dx_rows = found[0] if found[0] is not None else torch.zeros_like(dy)
-            _add(totals, ctx.params, found[1:])
-            group.dispatch_backward(dx_rows.contiguous(), dx, dweights, wave, ctx.lane)
+        with _whole_pass(group, ctx.lane):
+            for wave, kept in enumerate(ctx.waves):
+                dy, start, count = group.combine_backward(dout, kept.y.detach(), wave, ctx.lane)
+                _clean(dy, start, count)
+                wanted = [kept.rows, *(p for p in ctx.params if p.requires_grad)]
+                found: Tuple[Optional[Tensor], ...] = (None,) * len(wanted)
+                if kept.y.requires_grad:
+                    found = torch.autograd.grad(kept.y, wanted, dy, allow_unused=True)
+                dx_rows = found[0] if found[0] is not None else torch.zeros_like(dy)
+                _add(totals, ctx.params, found[1:])
+                group.dispatch_backward(dx_rows.contiguous(), dx, dweights, wave, ctx.lane)
         return (None, None, None, dx.to(ctx.x_dtype), None, dweights, *totals)
 
 
