@@ -218,6 +218,14 @@ if [ -n "$has_ucx" ]; then
     expect_codes '0:0 1:0 2:0'
     wait $stranger
 
+    last='hardly any open files'
+    root=127.0.0.1:$(port)
+    # shellcheck disable=SC2016
+    start 2 bash -c 'ulimit -n 24; exec "$0" --preset tiny --steps 2' "$train"
+    gather
+    expect_codes '0:1 1:1'
+    expect_err 'may open 24 files, and UCX needs 64 .*ulimit -n'
+
     # ---- ranks that die or stop ------------------------------------------------------------------------------------
 
     # lose SIGNAL WHICH LIMIT_MS: all others name it in time, and nobody is left behind.

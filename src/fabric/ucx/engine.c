@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -282,6 +283,20 @@ static void choose_devices(ucp_config_t *config)
         epx_log(EPX_LOG_INFO, "ucx", "uses %s, the nearest NIC; UCX_NET_DEVICES names another", names);
 }
 
+/* UCX 1.13 ends the process where it gets no descriptor for a socket or a segment. */
+#define FEWEST_FILES 64
+
+static epx_status_t check_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= FEWEST_FILES)
+        return EPX_OK;
+    return epx_fail(
+        EPX_ERR_FABRIC,
+        "this process may open %d files, and UCX needs %d and some for each peer: raise it with ulimit -n",
+        (int)limit.rlim_cur, FEWEST_FILES);
+}
+
 static epx_status_t make_context(ucp_context_h *context_p)
 {
     ucp_config_t *config = NULL;
@@ -324,7 +339,9 @@ static void learn_transports(ucp_context_h context)
 
 static epx_status_t start(void)
 {
-    epx_status_t status = make_context(&engine.context);
+    epx_status_t status = check_files();
+    if (status == EPX_OK)
+        status = make_context(&engine.context);
     if (status != EPX_OK)
         return status;
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
