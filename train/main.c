@@ -218,10 +218,10 @@ static int train(job_t *job, epx_trainer_t *trainer, int64_t rank)
     return code;
 }
 
-enum { STOP_CODE = 77, PATIENCE_MS = 3000, NAP_MS = 20 };
+enum { STOP_CODE = 77, PATIENCE_MS = 600, NAP_MS = 20 };
 
 /* What the watchdog says of a run that has failed. Calls end at once when a process is gone, and it is named
- * half a second later: who is a process waits to hear that. */
+ * within half a second: who is a process waits to hear that. A call that has timed out has waited enough. */
 static epx_verdict_t hear(epx_comm_h comm)
 {
     epx_verdict_t verdict = EPX_VERDICT_INIT;

@@ -14,7 +14,7 @@ int epx_train_status(epx_status_t status)
     if (status == EPX_OK)
         return EPX_TRAIN_OK;
     must_stop |= status == EPX_ERR_CORRUPT || status == EPX_ERR_MISMATCH;
-    lost_peer = status == EPX_ERR_PEER || status == EPX_ERR_TIMEOUT || status == EPX_ERR_FABRIC;
+    lost_peer = status == EPX_ERR_PEER || status == EPX_ERR_FABRIC;
     const char *text = epx_last_error();
     if (status == EPX_ERR_PEER || status == EPX_ERR_ABORTED)
         return epx_train_follow(EPX_TRAIN_FAILED, "%s (%s)", text, epx_status_name(status));

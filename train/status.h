@@ -11,7 +11,7 @@ int epx_train_status(epx_status_t status);
 /* 1: a status of this thread has said that going on would be wrong (CORRUPT, MISMATCH). */
 int epx_train_must_stop(void);
 
-/* 1: the last status of this thread that was none of its own doing: a peer is gone, or did not answer. */
+/* 1: the last status of this thread says that a peer is gone, or a way to it. */
 int epx_train_lost_peer(void);
 
 /* The worst code of all ranks, so that all go on or none does. A rank that was well itself fails as a
