@@ -83,7 +83,8 @@ static const char *told(void)
     size_t bytes, used = 0;
     const epx_record_head_t *head = epx_recorder_bytes(recorder, &bytes);
     text[0] = '\0';
-    for (uint64_t n = 1; n <= head->links; n++) {
+    uint64_t links = __atomic_load_n(&head->links, __ATOMIC_ACQUIRE);
+    for (uint64_t n = 1; n <= links; n++) {
         epx_record_link_row_t row;
         cr_assert(epx_record_link_row(head, n, &row));
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s; ", words[row.what], row.name);

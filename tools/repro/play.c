@@ -111,7 +111,8 @@ static int open_comms(actor_t *actor)
         epx_comm_set_timeout(actor->across, play->settings->timeout_ms);
     }
     epx_comm_set_timeout(actor->world, play->settings->timeout_ms);
-    actor->recorder = epx_comm_recorder(actor->world);
+    __atomic_store_n(&actor->recorder, epx_comm_recorder(actor->world),
+                     __ATOMIC_RELEASE); /* look() reads it */
     actor->mark_attention = epx_record_text(actor->recorder, "attention");
     actor->mark_gemm = epx_record_text(actor->recorder, "expert gemm");
     return 1;
