@@ -3,7 +3,6 @@
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +15,6 @@
 #include "gpus/step.h"
 #include "kernels/cuda/graph.h"
 #include "record/classify.h"
-
-extern char **environ;
 
 enum { STEPS_BEFORE = 5, REPLAYS = 6, HANG_MS = 1000, NAMED_MS = 2000 };
 
@@ -170,24 +167,6 @@ Test(hangs, one_rank_of_a_job_that_loses_one)
     settle();
 }
 
-static pid_t start(int rank, int ranks)
-{
-    char variables[3][64], *arguments[] = {(char *)"alone-gpus", (char *)"--filter",
-                                           (char *)"hangs/one_rank_of_a_job_that_loses_one", NULL};
-    char *names[1024];
-    size_t n = 0;
-    pid_t process = -1;
-    snprintf(variables[0], sizeof(variables[0]), "EPX_RANK=%d", rank);
-    snprintf(variables[1], sizeof(variables[1]), "EPX_WORLD_SIZE=%d", ranks);
-    snprintf(variables[2], sizeof(variables[2]), "EPX_ROOT=127.0.0.1:%d", 20000 + (int)getpid() % 20000);
-    for (; environ[n] != NULL && n < 1000; n++)
-        names[n] = environ[n];
-    for (int i = 0; i < 3; i++)
-        names[n++] = variables[i];
-    names[n] = NULL;
-    return posix_spawn(&process, "/proc/self/exe", NULL, NULL, arguments, names) == 0 ? process : -1;
-}
-
 /* The record of the killed one, as epx-doctor would read it: whole, and its last row is the dispatch. */
 static void read_record(void)
 {
@@ -218,7 +197,7 @@ Test(hangs, a_killed_process_is_named_in_time_its_record_can_be_read_and_the_oth
     pid_t *process = calloc((size_t)ranks, sizeof(*process));
     cr_assert(process != NULL);
     for (int r = 0; r < ranks; r++)
-        cr_assert_gt(process[r] = start(r, ranks), 0);
+        cr_assert_gt(process[r] = start_rank("hangs/one_rank_of_a_job_that_loses_one", r, ranks), 0);
     while (left > 0 && now_ms() < end) {
         int status = 0;
         pid_t ended = waitpid(-1, &status, WNOHANG);

@@ -3,7 +3,6 @@
  * processes. SPDX-License-Identifier: Apache-2.0
  */
 #include <criterion/criterion.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +11,6 @@
 
 #include "fabric/nccl/nccl.h"
 #include "gpus/step.h"
-
-extern char **environ;
 
 static void over_nccl(void)
 {
@@ -189,24 +186,6 @@ static void play_one_rank(void)
 /* Started once for each rank by the tests below, by mpirun or torchrun: EPX_ or their variables say which. */
 Test(nccl, one_rank_of_a_job) { play_one_rank(); }
 Test(sends, one_rank_of_a_job) { play_one_rank(); }
-
-static pid_t start_rank(const char *test, int rank, int ranks)
-{
-    char variables[3][64],
-        *arguments[] = {(char *)"alone-gpus", (char *)"--filter", (char *)(size_t)test, NULL};
-    char *names[1024];
-    size_t n = 0;
-    pid_t process = -1;
-    snprintf(variables[0], sizeof(variables[0]), "EPX_RANK=%d", rank);
-    snprintf(variables[1], sizeof(variables[1]), "EPX_WORLD_SIZE=%d", ranks);
-    snprintf(variables[2], sizeof(variables[2]), "EPX_ROOT=127.0.0.1:%d", 20000 + (int)getpid() % 20000);
-    for (; environ[n] != NULL && n < 1000; n++)
-        names[n] = environ[n];
-    for (int i = 0; i < 3; i++)
-        names[n++] = variables[i];
-    names[n] = NULL;
-    return posix_spawn(&process, "/proc/self/exe", NULL, NULL, arguments, names) == 0 ? process : -1;
-}
 
 static void play_as_processes(const char *test)
 {

@@ -2,7 +2,12 @@
 #include "gpus/step.h"
 
 #include <criterion/criterion.h>
+#include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+extern char **environ;
 
 const char *const arm_names[ARMS] = {"ragged_rank", "ragged_dropless", "pooled_wave_dropless", "ring"};
 
@@ -24,6 +29,24 @@ problem_t *problem_for(int arm, int ranks)
     problem_inputs(p, DISTINCT, tokens, 11);
     free(tokens);
     return p;
+}
+
+pid_t start_rank(const char *test, int rank, int ranks)
+{
+    char variables[3][64],
+        *arguments[] = {(char *)"alone-gpus", (char *)"--filter", (char *)(size_t)test, NULL};
+    char *names[1024];
+    size_t n = 0;
+    pid_t process = -1;
+    snprintf(variables[0], sizeof(variables[0]), "EPX_RANK=%d", rank);
+    snprintf(variables[1], sizeof(variables[1]), "EPX_WORLD_SIZE=%d", ranks);
+    snprintf(variables[2], sizeof(variables[2]), "EPX_ROOT=127.0.0.1:%d", 20000 + (int)getpid() % 20000);
+    for (; environ[n] != NULL && n < 1000; n++)
+        names[n] = environ[n];
+    for (int i = 0; i < 3; i++)
+        names[n++] = variables[i];
+    names[n] = NULL;
+    return posix_spawn(&process, "/proc/self/exe", NULL, NULL, arguments, names) == 0 ? process : -1;
 }
 
 void step_new(step_t *s, int waves)

@@ -2,6 +2,8 @@
 #ifndef TESTS_GPUS_STEP_H
 #define TESTS_GPUS_STEP_H
 
+#include <sys/types.h>
+
 #include "support/drive.h"
 
 enum { TOKENS = 33, EXPERTS = 7, TOP_K = 3, WIDTH = 24 };
@@ -15,6 +17,10 @@ int gpus(void);
 
 /* Uneven tokens, 20 s of patience. */
 problem_t *problem_for(int arm, int ranks);
+
+/* This program again with that one test, as a rank of a job of `ranks` processes on this host; -1: it does
+ * not start. */
+pid_t start_rank(const char *test, int rank, int ranks);
 
 /* One step with experts that give back what they get; all buffers stay where they are. */
 typedef struct step {
