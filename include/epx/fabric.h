@@ -91,12 +91,6 @@ typedef struct epx_post {
     uint32_t name;
 } epx_post_t;
 
-/* Rows in parts, W6 of kernels_words.h. */
-typedef struct epx_post_parts {
-    int32_t parts;   /* 1: only the whole */
-    int32_t channel; /* part p < parts - 1 has channel + p */
-} epx_post_parts_t;
-
 typedef enum epx_wait_mode {
     EPX_WAIT_EQUAL = 0,   /* the word must reach exactly this epoch */
     EPX_WAIT_AT_LEAST = 1 /* credit: this epoch or a later one */
@@ -128,11 +122,6 @@ typedef struct epx_wait {
     epx_watch_t watch[2];
     int32_t watches;
     int64_t timeout_ms;
-    /* Where posts can be handed to kernels (signal). either: not 0: the word of channel either - 1 will do as
-     * well. early: the call ahead of it in the stream is the kernel that sets this rank's own word, and the
-     * wait may begin beside it; begin: that post began a pass. */
-    int32_t either, early;
-    epx_lane_begin_of_t begin;
     /* Where errors come late. gate (device): waits only if it is 1 then. verdict: the plan that a watch
      * kills. tag: of the caller, handed back by `late`. */
     const int32_t *gate;
@@ -222,12 +211,6 @@ typedef struct epx_fabric_ops {
      * then fail, naming that rank. */
     epx_status_t (*segment_open)(epx_fabric_t *fabric, void *memory, size_t bytes, epx_segment_t *segment_p);
     epx_status_t (*post)(epx_fabric_t *fabric, const epx_post_t *post, epx_stream_t stream);
-    /* A post that a kernel makes: what push and ragged_return are given for it. NULL: there is no such thing,
-     * and everything is posted. No fabric of this version has it: it was exact and slower
-     * (docs/performance.md).
-     */
-    epx_status_t (*signal)(epx_fabric_t *fabric, const epx_post_t *post, epx_post_parts_t parts,
-                           epx_k_signal_t *signal_p);
     epx_status_t (*wait)(epx_fabric_t *fabric, const epx_wait_t *wait, epx_wait_result_t *result_p,
                          epx_stream_t stream);
     epx_status_t (*post_failure)(epx_fabric_t *fabric, int32_t failure_channel, epx_epoch_t epoch,

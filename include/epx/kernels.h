@@ -196,9 +196,6 @@ typedef struct epx_k_push {
     const int32_t *gate;   /* or NULL: nothing is copied unless this is 1 when the kernel runs */
     const struct epx_k_push *more; /* host, copied: another push made with this one, in no order; NULL */
     epx_k_begun_t begun;
-    /* Host, copied, of the first of several made together; or NULL: what is posted when all is stored
-     * (kernels_words.h, W5). */
-    const struct epx_k_signal *signal;
 } epx_k_push_t;
 
 /* The rows of a batch: for expert e the rows start[e] .. start[e] + count[e] - 1. */
@@ -236,24 +233,10 @@ typedef struct epx_k_scatter {
     const void *src;
     void *dst;
     int64_t src_stride, dst_stride, bytes;
-    int32_t units;       /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
-    int32_t part, parts; /* parts > 0: of each expert's rows only count * part / parts .. count * (part + 1) /
-                            parts - 1 */
+    int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_scatter_t;
 
 /* ---- sums ------------------------------------------------------------------------------------------------------- */
-
-/*
- * A part of the tokens: those from bound(part) on and before bound(part + 1). Rank d gives back count[d]
- * rows, of tokens token[start[d]], ..., ascending; bound(p) is the first token that has a row behind the
- * first count[d] * p / parts of some rank d, or T; bound(0) = 0. So tokens of parts up to p are complete when
- * of every rank parts up to p have come.
- */
-typedef struct epx_k_token_part {
-    const int32_t *token;
-    const int64_t *start, *count; /* [ranks] */
-    int32_t ranks, part, parts;   /* parts 0: all tokens */
-} epx_k_token_part_t;
 
 /*
  * One wave of  acc[t] = chain over k ascending of fmaf(weight[t, k], row, acc[t]), rows of this wave only:
@@ -286,7 +269,6 @@ typedef struct epx_k_combine {
     const void *own_rows; /* row_stride apart */
     int64_t own_first, own_count;
     int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
-    epx_k_token_part_t only;
 } epx_k_combine_t;
 
 /* Pre-reduction: out row j = row_type(chain over i of fmaf(weight[i], rows[list[i]], sum)), i in first[j] ..

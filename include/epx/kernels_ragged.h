@@ -115,7 +115,6 @@ typedef struct epx_k_ragged_return {
     const void *src; /* row_bytes apart */
     int64_t row_bytes;
     int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
-    const struct epx_k_signal *signal; /* host, copied: as in epx_k_push_t */
 } epx_k_ragged_return_t;
 
 #ifdef __cplusplus

@@ -21,26 +21,6 @@
  * boxes, since posts are behind earlier takes in its stream. Who begins step e has seen e - 1 of all ranks,
  * so all of them have taken e - 2, whose box e goes to: no other credit is needed, and no word is more than
  * one step ahead of its reader.
- *
- * - W5  A word may be set by the kernel that stores what it speaks of (epx_k_signal_t). Who has stored, and
- * whose stores are performed, fences for the whole system and counts itself in a ticket of this rank's own
- * device; who finds all others counted sets the ticket back to 0, fences, and sets the word as W1 says. So a
- * ticket is 0 between kernels, whatever a graph replays, and no word waits for more than this kernel.
- *
- * - W6  Rows may be announced in parts: of every list of rows that goes to a peer (n of them) part p of P has
- * those from n * p / P on and before n * (p + 1) / P, and a word of its own; lists and heads are of part 0.
- * The word of the whole is set when all parts are stored, and stands for each of them: who waits for a part
- * takes either, so a writer need not announce parts, and a reader need not look at them. Words of parts have
- * the epoch of the whole and are set before it, so they are never set again while a reader may still look
- * at them: what keeps the word of the whole (the next epoch on a channel needs that this one's wait has
- * ended) keeps them.
- *
- * - W7  A wait may begin beside the kernel ahead of it in its stream (`early`), if that kernel sets this
- * rank's own word by W5: it is one block, and all of that kernel's blocks are on the device before it is.
- * What stands behind it in the stream begins when it has ended. In parts, that is beside the rest of that
- * kernel; the wait for the whole sees this rank's own word and so the end of all that the kernel loads and
- * stores. A wait that ends without its word is behind that kernel first. Nothing else of this library waits
- * in blocks that others may need: what uses rows is started when they are there.
  */
 #ifndef EPX_KERNELS_WORDS_H
 #define EPX_KERNELS_WORDS_H
@@ -146,16 +126,6 @@ typedef struct epx_k_word_post {
     uint32_t name;
 } epx_k_word_post_t;
 
-#define EPX_SIGNAL_PARTS_MAX 8
-
-/* A post by the kernel that stores what it speaks of: W5, and W6 with parts > 1. */
-typedef struct epx_k_signal {
-    epx_k_word_post_t post; /* of the whole */
-    int32_t parts;          /* 1 .. EPX_SIGNAL_PARTS_MAX */
-    int32_t part_channel;   /* of part p < parts - 1: this + p; the last part is told by the whole */
-    uint32_t *ticket;       /* device: [parts], 0 between kernels */
-} epx_k_signal_t;
-
 /* What a wait that ends well does beside. tell: copies bytes (a multiple of 8, to: memory that host and
  * device see). words: ends the pass of the plan, as EPX_LANE_END; NULL: it does not. */
 typedef struct epx_word_beside {
@@ -174,12 +144,8 @@ typedef struct epx_k_word_wait {
     epx_words_t words;
     int32_t channel, peer;
     int32_t at_least; /* 0: the word must be exactly the epoch; 1: or a later one */
-    int32_t either;   /* not 0: or the word of channel either - 1 (W6) */
-    int32_t early;    /* 1: W7 */
     epx_epoch_t epoch;
-    epx_lane_begin_of_t begin; /* with early: the base of the epoch is reckoned from this; words NULL: it is
-                                  read */
-    const int32_t *gate;       /* device, or NULL: waits only if this is 1 */
+    const int32_t *gate; /* device, or NULL: waits only if this is 1 */
     /* Rows of failure words: a rank's word that is exactly `epoch`, while what is awaited has not come, kills
      * the plan of `verdict` (EPX_ERR_PEER, that rank) and ends the wait. */
     int32_t watches;

@@ -107,8 +107,6 @@ typedef struct epx_plan_base {
     epx_route_report_t
         *report;      /* memory that host and device see; report_bytes of the transport's own behind it */
     int32_t attached; /* 1: the bytes were routed through another handle */
-    int32_t together; /* 1: a start call and its finish are one call of the user's: the finish follows at once
-                         in the same stream */
     int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
     int64_t wait_longest_ns;
     int32_t wait_peer;

@@ -71,12 +71,6 @@ template <int N> __device__ inline void bulk_wait_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-/* All of the thread's groups but the last N are where they go. */
-template <int N> __device__ inline void bulk_wait_stored()
-{
-    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
-}
-
 /* All of the thread's groups are where they go. */
 __device__ inline void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
@@ -149,14 +143,8 @@ struct bulk_target {
     uint32_t bytes;
 };
 
-struct no_watch {
-    __device__ void stored(int32_t) {}
-};
-
-/* Pieces from one place to another; lane 0 alone does all of it. watch.stored(n): n pieces have been stored,
- * though not all of them need be where they go. */
-template <typename B, typename WATCH = no_watch> struct bulk_mover {
-    WATCH watch;
+/* Pieces from one place to another; lane 0 alone does all of it. */
+template <typename B> struct bulk_mover {
     char *slots;
     uint64_t *phase;
     bulk_target *target;
@@ -173,7 +161,6 @@ template <typename B, typename WATCH = no_watch> struct bulk_mover {
         bulk_store(t.to, slots + stored.slot * B::BYTES, t.bytes);
         bulk_close_group();
         stored.step();
-        watch.stored(stored.item);
     }
     __device__ void move(char *to, const char *from, uint32_t bytes)
     {
@@ -186,7 +173,6 @@ template <typename B, typename WATCH = no_watch> struct bulk_mover {
         if (loaded.item - stored.item > B::AHEAD)
             store_next();
     }
-    /* Nothing is on its way any more. */
     __device__ void finish()
     {
         while (stored.item < loaded.item)
@@ -198,7 +184,8 @@ template <typename B, typename WATCH = no_watch> struct bulk_mover {
 /*
  * One warp: moves a piece for each lane that has one (bytes > 0), in the order of lanes. All lanes call it.
  */
-template <typename M> __device__ inline void move_pieces(M &mover, char *to, const char *from, int32_t bytes)
+template <typename B>
+__device__ inline void move_pieces(bulk_mover<B> &mover, char *to, const char *from, int32_t bytes)
 {
     unsigned mask = __ballot_sync(ALL, bytes > 0);
     while (mask != 0) {

@@ -122,37 +122,17 @@ __device__ inline void combine_blocks(const epx_k_combine_t &args, int64_t t, in
     }
 }
 
-/* All lanes of a warp: the first token behind the first p parts of what the ranks give back. */
-__device__ inline int32_t bound(const epx_k_token_part_t &only, int32_t p, int32_t tokens)
-{
-    int32_t least = tokens;
-    if (p == 0)
-        return 0;
-    for (int32_t d = lane_id(); d < only.ranks; d += WARP) {
-        int32_t rows = (int32_t)fresh(only.count + d), come = rows_of_part(rows, p, only.parts).first;
-        if (come < rows)
-            least = min(least, fresh(only.token + fresh(only.start + d) + come));
-    }
-    return (int32_t)__reduce_min_sync(ALL, least);
-}
-
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS, 1) combine(const __grid_constant__ epx_k_combine_t args)
 {
     __shared__ uint8_t lane[THREADS / WARP][WARP];
     behind_previous();
     let_next_begin();
-    int32_t tokens = (int32_t)(args.tokens_device != nullptr ? fresh(args.tokens_device) : args.tokens);
-    int32_t begin = 0;
-    if (args.only.parts > 0) {
-        begin = bound(args.only, args.only.part, tokens);
-        tokens = bound(args.only, args.only.part + 1, tokens) - begin;
-    }
-    int32_t blocks = blocks_of<N>(args.width), cut = cut_rows(tokens, blocks, 1),
+    int64_t tokens = args.tokens_device != nullptr ? fresh(args.tokens_device) : args.tokens;
+    int32_t blocks = blocks_of<N>(args.width), cut = cut_rows((int32_t)tokens, blocks, 1),
             each = piece_bytes(blocks, cut, 1);
-    for (int32_t unit = warp_of_grid(); unit < tokens * cut; unit += warps_of_grid()) {
-        int32_t of_part = unit / cut, first = (unit - of_part * cut) * each, end = min(first + each, blocks),
-                t = begin + of_part;
+    for (int32_t unit = warp_of_grid(); unit < (int32_t)tokens * cut; unit += warps_of_grid()) {
+        int32_t t = unit / cut, first = (unit - t * cut) * each, end = min(first + each, blocks);
         terms of = first_terms(args, t, lane[threadIdx.x / WARP]);
         if (of.mask == 0 && args.columns <= WARP && !args.first && !args.last)
             continue;

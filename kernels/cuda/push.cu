@@ -9,7 +9,6 @@
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/checksum.cuh"
 #include "kernels/cuda/progress.cuh"
-#include "kernels/cuda/signal.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -150,52 +149,10 @@ __device__ inline void put_all_narrow(const epx_k_push_t &args, const entry &at)
             put_narrow(args, args.part[p], at);
 }
 
-/* What a mover has stored of a part of the rows is told when a few later pieces are on their way, so that it
- * need not stand still at the part's end. */
-template <typename B> struct part_watch {
-    enum { LATER = 3 };
-    const signal_args *signal;
-    signal_shared *shared;
-    int32_t part, end; /* part -1: nothing is to be told */
-
-    /* The other warps of a block arrive once for the first part, and once for the last. */
-    static __device__ uint32_t of_block(int32_t p, int32_t parts)
-    {
-        return B::WARPS + (p == 0 || p == parts - 1 ? 1 : 0);
-    }
-    __device__ void tell()
-    {
-        arrive(*signal, *shared, part, of_block(part, parts_of(*signal)));
-        part = -1;
-    }
-    __device__ void stored(int32_t n)
-    {
-        if (part < 0 || n < end + LATER)
-            return;
-        bulk_wait_stored<LATER>();
-        tell();
-    }
-};
-
-/* One thread: all pieces of part p have been loaded, or are on their way. */
-template <typename M> __device__ inline void end_part(M &mover, int32_t p, int32_t parts)
-{
-    bool last = p == parts - 1;
-    if (mover.watch.part >= 0 || last)
-        mover.finish();
-    if (mover.watch.part >= 0)
-        mover.watch.tell();
-    mover.watch.part = p;
-    mover.watch.end = mover.loaded.item;
-    if (last)
-        mover.watch.tell();
-}
-
-/* A part of the rows of a push, the wide parts of each, by the movers of all blocks. `before`: units that
- * have been dealt out before; returns how many have been now. */
-template <typename B, typename GROUP, typename M>
-__device__ inline int64_t move_wide(const epx_k_push_t &args, int32_t widest, segments<TILE> &table, M &mover,
-                                    int32_t part, int32_t parts, int64_t before)
+/* The wide parts of a push, by the movers of all blocks. */
+template <typename B, typename GROUP>
+__device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segments<TILE> &table,
+                                 bulk_mover<B> &mover)
 {
     int64_t warp = (int64_t)blockIdx.x * B::WARPS + GROUP::thread() / WARP,
             step = (int64_t)gridDim.x * B::WARPS;
@@ -204,12 +161,10 @@ __device__ inline int64_t move_wide(const epx_k_push_t &args, int32_t widest, se
         const epx_run_t *runs = args.runs + tile;
         int32_t n = min(all - tile, (int32_t)TILE);
         GROUP::sync();
-        int32_t total = add_up<B::THREADS, GROUP>(
-            table, n, [&](int32_t i) { return rows_of_part(max(runs[i].rows, 0), part, parts).rows; });
+        int32_t total = add_up<B::THREADS, GROUP>(table, n, [&](int32_t i) { return max(runs[i].rows, 0); });
         int32_t cut = bulk_cut<B>(total, widest);
-        int64_t units = (int64_t)total * cut, turn = warp - before % step;
-        before += units;
-        for (int64_t first = turn < 0 ? turn + step : turn; first < units; first += WARP * step) {
+        int64_t units = (int64_t)total * cut;
+        for (int64_t first = warp; first < units; first += WARP * step) {
             int64_t unit = first + lane_id() * step;
             entry at = {-1, 0, nullptr};
             int32_t piece = 0;
@@ -217,8 +172,7 @@ __device__ inline int64_t move_wide(const epx_k_push_t &args, int32_t widest, se
                 int32_t u = (int32_t)(unit / cut), r = spread(u, total),
                         i = find_segment_alone(table.before, n, r);
                 piece = (int32_t)(unit - (int64_t)u * cut);
-                int32_t skipped = rows_of_part(runs[i].rows, part, parts).first;
-                at = entry_at(args, runs + i, skipped + r - table.before[i]);
+                at = entry_at(args, runs + i, r - table.before[i]);
             }
             for (int32_t p = 0; p < args.parts; p++) {
                 const epx_part_t &part = args.part[p];
@@ -231,7 +185,6 @@ __device__ inline int64_t move_wide(const epx_k_push_t &args, int32_t widest, se
             }
         }
     }
-    return before;
 }
 
 /* Rows at multiples of 16 bytes: some warps ask for bulk copies of the wide
@@ -239,31 +192,23 @@ __device__ inline int64_t move_wide(const epx_k_push_t &args, int32_t widest, se
  */
 template <typename B>
 __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
-    push_bulk(const __grid_constant__ push_set set, int32_t widest,
-              const __grid_constant__ signal_args signal)
+    push_bulk(const __grid_constant__ push_set set, int32_t widest)
 {
     typedef part_of_block<0, B::THREADS, 1> movers;
     typedef part_of_block<B::THREADS, NARROW_THREADS, 2> others;
     extern __shared__ __align__(128) char dynamic[];
     __shared__ segments<TILE> tables[2];
     __shared__ bulk_shared<B, bulk_target> shared;
-    __shared__ signal_shared arrived;
-    int32_t parts = parts_of(signal);
-    signal_begin(arrived);
     if (threadIdx.x < B::THREADS) {
-        bulk_mover<B, part_watch<B>> mover(dynamic, shared);
-        mover.watch = {&signal, &arrived, -1, 0};
+        bulk_mover<B> mover(dynamic, shared);
         behind_previous();
         let_next_begin();
         say_begun(set.one[0].begun);
-        int64_t before = 0;
-        for (int32_t p = 0; p < parts; p++) {
-            for (int32_t x = 0; x < set.count; x++)
-                if (has_wide(set.one[x]))
-                    before = move_wide<B, movers>(set.one[x], widest, tables[0], mover, p, parts, before);
-            if (lane_id() == 0)
-                end_part(mover, p, parts);
-        }
+        for (int32_t x = 0; x < set.count; x++)
+            if (has_wide(set.one[x]))
+                move_wide<B, movers>(set.one[x], widest, tables[0], mover);
+        if (lane_id() == 0)
+            mover.finish();
     } else {
         behind_previous();
         let_next_begin();
@@ -273,13 +218,6 @@ __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
             if (has_narrow(set.one[x]))
                 each_entry<NARROW_THREADS, others>(set.one[x], tables[1], thread, threads,
                                                    [&](const entry &at) { put_all_narrow(set.one[x], at); });
-        __threadfence_system();
-        others::sync();
-        if (others::thread() == 0) {
-            arrive(signal, arrived, 0, part_watch<B>::of_block(0, parts));
-            if (parts > 1)
-                arrive(signal, arrived, parts - 1, part_watch<B>::of_block(parts - 1, parts));
-        }
     }
 }
 
@@ -336,14 +274,12 @@ push_kinds kinds_of(const push_set &set)
     return k;
 }
 
-template <typename B>
-epx_status_t push_by_bulk(const push_set &set, int32_t widest, const epx_k_signal_t *signal,
-                          epx_stream_t stream)
+template <typename B> epx_status_t push_by_bulk(const push_set &set, int32_t widest, epx_stream_t stream)
 {
     int blocks = persistent_blocks(bulk_site<B>, push_bulk<B>, B::THREADS + NARROW_THREADS, B::SHARED,
                                    set.one[0].units);
     return launch("push", {blocks, B::THREADS + NARROW_THREADS, B::SHARED, 1, true}, stream, push_bulk<B>,
-                  set, widest, signal_of(signal));
+                  set, widest);
 }
 
 epx_status_t push_by_rows(const push_set &set, int32_t widest, epx_stream_t stream)
@@ -356,14 +292,14 @@ epx_status_t push_by_rows(const push_set &set, int32_t widest, epx_stream_t stre
     return status;
 }
 
-/* The first kernel of them says that the call has begun. *signal_p becomes NULL where the kernel posts. */
-epx_status_t push_together(push_set &set, const epx_k_signal_t **signal_p, epx_stream_t stream)
+/* The first kernel of them says that the call has begun. */
+epx_status_t push_together(push_set &set, epx_stream_t stream)
 {
     push_kinds k = kinds_of(set);
     epx_status_t status = EPX_OK;
-    bool by_bulk = k.wide && k.aligned, posts = by_bulk && !k.checksums;
+    bool by_bulk = k.wide && k.aligned;
     if (by_bulk)
-        status = push_by_bulk<move_build>(set, k.widest, posts ? *signal_p : nullptr, stream);
+        status = push_by_bulk<move_build>(set, k.widest, stream);
     else if (k.wide)
         status = push_by_rows(set, k.widest, stream);
     bool narrow = k.narrow && !by_bulk;
@@ -374,8 +310,6 @@ epx_status_t push_together(push_set &set, const epx_k_signal_t **signal_p, epx_s
         status =
             launch("push", {blocks, THREADS, 0, 1, true}, stream, push_entries, set, narrow, k.checksums);
     }
-    if (posts)
-        *signal_p = nullptr;
     return status;
 }
 
@@ -386,23 +320,19 @@ extern "C" epx_status_t epx_cuda_push(const epx_k_push_t *args, epx_stream_t str
 {
     using namespace epx;
     epx_status_t status = EPX_OK;
-    const epx_k_signal_t *signal = args->signal, *none = nullptr;
     push_set set;
     epx_k_begun_t begun = args->begun;
     for (set.count = 0; args != nullptr && status == EPX_OK; args = args->more) {
-        bool last = args->more == nullptr;
         if (args->run_count > 0 && args->parts > 0)
             set.one[set.count++] = *args;
         if (set.count == 1)
             set.one[0].begun = begun;
-        if (set.count == PUSHES_MAX || (last && set.count > 0)) {
-            status = push_together(set, last ? &signal : &none, stream);
+        if (set.count == PUSHES_MAX || (args->more == nullptr && set.count > 0)) {
+            status = push_together(set, stream);
             set.count = 0;
             begun.word = nullptr;
         }
     }
-    if (status == EPX_OK && signal != nullptr)
-        status = epx_cuda_word_post(&signal->post, stream);
     if (begun.word == nullptr || begun.lane != nullptr) /* there a post says so too */
         return status;
     epx_k_stamp_t stamp = {};

@@ -7,7 +7,6 @@
 #include <epx/kernels_ragged.h>
 
 #include "kernels/cuda/checksum.cuh"
-#include "kernels/cuda/signal.cuh"
 #include "kernels/cuda/sums_bulk.cuh"
 #include "kernels/cuda/table.h"
 
@@ -55,73 +54,33 @@ __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
     }
 }
 
-/* All lanes of a warp: what it has added up of a part is told when the part's last term has been used; those
- * of the next part are on their way by then. */
-template <typename B> struct part_watch {
-    const signal_args *signal;
-    signal_shared *shared;
-    int32_t part, end; /* part -1: nothing is to be told */
-
-    __device__ void used(int32_t n)
-    {
-        if (part < 0 || n < end)
-            return;
-        __threadfence_system();
-        __syncwarp();
-        if (lane_id() == 0)
-            arrive(*signal, *shared, part, B::WARPS);
-        __syncwarp();
-        part = -1;
-    }
-};
-
-/* All lanes: all terms of part p have been loaded, or are on their way. */
-template <typename M> __device__ inline void end_part(M &reducer, int32_t p, bool last)
-{
-    if (reducer.watch.part >= 0)
-        reducer.finish();
-    reducer.watch.part = p;
-    reducer.watch.end = reducer.loaded.item;
-    if (last)
-        reducer.finish();
-    reducer.watch.used(reducer.used.item);
-}
-
 template <typename B, typename T, int N>
 __global__ void __launch_bounds__(B::THREADS, 1)
-    return_bulk(const __grid_constant__ epx_k_ragged_return_t args,
-                const __grid_constant__ signal_args signal)
+    return_bulk(const __grid_constant__ epx_k_ragged_return_t args)
 {
     extern __shared__ __align__(128) char dynamic[];
     __shared__ segments<TILE> table;
     __shared__ bulk_shared<B, reduce_note> shared;
     term_list list = {args.list, args.weights, (const char *)args.src, args.row_bytes};
-    __shared__ signal_shared arrived;
-    signal_begin(arrived);
-    bulk_reducer<B, T, N, part_watch<B>> reducer(list, dynamic, shared);
-    reducer.watch = {&signal, &arrived, -1, 0};
+    bulk_reducer<B, T, N> reducer(list, dynamic, shared);
     behind_previous();
     let_next_begin();
-    int32_t width = args.width * T::BYTES, parts = parts_of(signal), tiles = (args.run_count - 1) / TILE + 1;
-    int64_t before = 0, step = warps_of_grid();
-    for (int32_t turn = 0; turn < parts * tiles; turn++) {
-        int32_t part = turn / tiles, tile = (turn - part * tiles) * TILE;
+    int32_t width = args.width * T::BYTES;
+    for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
         int32_t n = min(args.run_count - tile, (int32_t)TILE);
-        __syncthreads();
-        int32_t total = add_up<B::THREADS>(
-            table, n, [&](int32_t i) { return rows_of_part(rows_of(args, tile + i), part, parts).rows; });
+        if (tile > 0)
+            __syncthreads();
+        int32_t total = add_up<B::THREADS>(table, n, [&](int32_t i) { return rows_of(args, tile + i); });
         int32_t cut = bulk_cut<B>(total, width), each = bulk_piece(width, cut);
-        int64_t units = (int64_t)total * cut, begin = warp_of_grid() - before % step;
-        before += units;
-        for (int64_t first = begin < 0 ? begin + step : begin; first < units; first += WARP * step) {
+        int64_t units = (int64_t)total * cut, step = warps_of_grid();
+        for (int64_t first = warp_of_grid(); first < units; first += WARP * step) {
             int64_t unit = first + lane_id() * step;
             reduced_piece piece = {};
             if (unit < units) {
                 int32_t u = (int32_t)(unit / cut), r = spread(u, total),
                         i = find_segment_alone(table.before, n, r);
                 const epx_run_t &run = args.runs[tile + i];
-                int32_t at = r - table.before[i] + rows_of_part(rows_of(args, tile + i), part, parts).first;
-                int64_t j = run.first + at, row = run.row + at;
+                int64_t j = run.first + r - table.before[i], row = run.row + r - table.before[i];
                 piece.from = (int32_t)(unit - (int64_t)u * cut) * each;
                 piece.bytes = min(width - piece.from, each);
                 if (piece.bytes > 0)
@@ -131,9 +90,8 @@ __global__ void __launch_bounds__(B::THREADS, 1)
             }
             reducer.add_pieces(piece);
         }
-        if (tile + n == args.run_count)
-            end_part(reducer, part, part == parts - 1);
     }
+    reducer.finish();
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -162,13 +120,12 @@ launch_site checksum_site;
 template <typename B, typename T, int N> launch_site bulk_site;
 
 template <typename B, typename T, int N>
-epx_status_t return_by_bulk(const epx_k_ragged_return_t *args, const epx_k_signal_t *signal,
-                            epx_stream_t stream)
+epx_status_t return_by_bulk(const epx_k_ragged_return_t *args, epx_stream_t stream)
 {
     int blocks =
         persistent_blocks(bulk_site<B, T, N>, return_bulk<B, T, N>, B::THREADS, B::SHARED, args->units);
     return launch("ragged_return", {blocks, B::THREADS, B::SHARED, 1, true}, stream, return_bulk<B, T, N>,
-                  *args, signal_of(signal));
+                  *args);
 }
 
 } // namespace
@@ -177,26 +134,22 @@ epx_status_t return_by_bulk(const epx_k_ragged_return_t *args, const epx_k_signa
 extern "C" epx_status_t epx_cuda_ragged_return(const epx_k_ragged_return_t *args, epx_stream_t stream)
 {
     using namespace epx;
-    const epx_k_signal_t *signal = args->signal;
     if (args->run_count <= 0)
-        return signal != nullptr ? epx_cuda_word_post(&signal->post, stream) : EPX_OK;
+        return EPX_OK;
     bool aligned = by_16(args->src, args->row_bytes) && (args->dst_offset | args->dst_stride) % 16 == 0;
     epx_status_t status = by_type(args->row_type, aligned, [&](auto type, auto n) {
         typedef decltype(type) T;
         constexpr int N = decltype(n)::value;
         if constexpr (N > 1) {
-            const epx_k_signal_t *posts = args->sum_offset < 0 ? signal : nullptr;
-            signal = posts != nullptr ? nullptr : signal;
-            return return_by_bulk<reduce_build, T, N>(args, posts, stream);
+            return return_by_bulk<reduce_build, T, N>(args, stream);
         } else {
             int blocks = persistent_blocks(site<T, N>, return_rows<T, N>, REDUCE_THREADS, 0, args->units);
             return launch("ragged_return", {blocks, REDUCE_THREADS, 0, 1, true}, stream, return_rows<T, N>,
                           *args);
         }
     });
-    if (status == EPX_OK && args->sum_offset >= 0) {
-        int blocks = persistent_blocks(checksum_site, return_checksums, THREADS, 0, args->units);
-        status = launch("ragged_return", {blocks, THREADS, 0, 1}, stream, return_checksums, *args);
-    }
-    return status == EPX_OK && signal != nullptr ? epx_cuda_word_post(&signal->post, stream) : status;
+    if (status != EPX_OK || args->sum_offset < 0)
+        return status;
+    int blocks = persistent_blocks(checksum_site, return_checksums, THREADS, 0, args->units);
+    return launch("ragged_return", {blocks, THREADS, 0, 1}, stream, return_checksums, *args);
 }

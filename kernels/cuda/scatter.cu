@@ -14,12 +14,6 @@ namespace
 
 enum { THREADS = 1024, TILE = 1024, GRAIN = 2048, UNROLL = 8 };
 
-/* Rows of a segment that this launch moves. */
-__device__ inline row_range rows_of(const epx_k_scatter_t &args, const int64_t *count)
-{
-    return rows_of_part((int32_t)fresh(count), args.part, args.parts);
-}
-
 /* The places of a row, 32 at a time: lane x has the address of entry x. */
 struct places_of {
     const epx_k_scatter_t &args;
@@ -80,11 +74,11 @@ __global__ void __launch_bounds__(THREADS, 1) scatter_rows(const __grid_constant
         int32_t n = min(args.rows.experts - tile, (int32_t)TILE);
         if (tile > 0)
             __syncthreads();
-        int32_t total = add_up<THREADS>(table, n, [&](int32_t e) { return rows_of(args, count + e).rows; });
+        int32_t total = add_up<THREADS>(table, n, [&](int32_t e) { return (int32_t)fresh(count + e); });
         int32_t cut = cut_rows(total, bytes, GRAIN), each = piece_bytes(bytes, cut, GRAIN);
         for (int32_t unit = warp_of_grid(); unit < total * cut; unit += warps_of_grid()) {
             int32_t r = unit / cut, from = (unit - r * cut) * each, e = find_segment(table.before, n, r);
-            int64_t g = fresh(start + e) + rows_of(args, count + e).first + r - table.before[e];
+            int64_t g = fresh(start + e) + r - table.before[e];
             places_of places = {args, fresh(args.first + g), fresh(args.count + g), from};
             put_bytes(places, (const char *)args.src + g * args.src_stride + from, min(bytes - from, each));
         }
@@ -179,8 +173,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) scatter_bulk(const __grid_const
         int32_t n = min(args.rows.experts - tile, (int32_t)TILE);
         if (tile > 0)
             __syncthreads();
-        int32_t total =
-            add_up<B::THREADS>(table, n, [&](int32_t e) { return rows_of(args, count + e).rows; });
+        int32_t total = add_up<B::THREADS>(table, n, [&](int32_t e) { return (int32_t)fresh(count + e); });
         int32_t cut = bulk_cut<B>(total, width), each = bulk_piece(width, cut);
         int64_t units = (int64_t)total * cut, step = warps_of_grid();
         for (int64_t begin = warp_of_grid(); begin < units; begin += WARP * step) {
@@ -189,7 +182,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) scatter_bulk(const __grid_const
             if (unit < units) {
                 int32_t r = (int32_t)(unit / cut), e = find_segment_alone(table.before, n, r);
                 piece.from = (int32_t)(unit - (int64_t)r * cut) * each;
-                piece.g = (int32_t)fresh(start + e) + rows_of(args, count + e).first + r - table.before[e];
+                piece.g = (int32_t)fresh(start + e) + r - table.before[e];
                 piece.first = fresh(args.first + piece.g);
                 piece.count = piece.from < width ? fresh(args.count + piece.g) : 0;
             }

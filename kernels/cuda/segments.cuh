@@ -79,20 +79,6 @@ __device__ inline int32_t add_up(segments<CAPACITY> &table, int32_t n, const F &
     return total;
 }
 
-/* Of `rows` rows those of one of `parts` parts (W6): the first one, and how many. parts below 2: all. */
-struct row_range {
-    int32_t first, rows;
-};
-
-__device__ inline row_range rows_of_part(int32_t rows, int32_t part, int32_t parts)
-{
-    if (parts <= 1)
-        return {0, rows};
-    int32_t each = rows / parts, more = rows % parts, first = each * part + more * part / parts,
-            end = each * (part + 1) + more * (part + 1) / parts;
-    return {first, end - first};
-}
-
 /* One warp, r the same on all lanes: the last segment that begins at or before row r. */
 __device__ inline int32_t find_segment(const int32_t *before, int32_t n, int32_t r)
 {

@@ -53,16 +53,9 @@ struct listed_terms {
     }
 };
 
-struct no_use_watch {
-    __device__ void used(int32_t) {}
-};
-
-/* One warp. T: the rows' type, N: elements in 16 bytes. All lanes call watch.used(n): n terms have been used,
- * and what they complete is on its way to memory. */
-template <typename B, typename T, int N, typename WATCH = no_use_watch> struct bulk_reducer {
+/* One warp. T: the rows' type, N: elements in 16 bytes. */
+template <typename B, typename T, int N> struct bulk_reducer {
     enum { BLOCK = WARP * 16, BLOCKS = B::BYTES / BLOCK };
-
-    WATCH watch;
 
     const term_list &list;
     char *slots;
@@ -112,7 +105,6 @@ template <typename B, typename T, int N, typename WATCH = no_use_watch> struct b
             put(n.out, n.bytes);
         used.step();
         __syncwarp();
-        watch.used(used.item);
     }
 
     __device__ void load(const char *from, float weight, int32_t bytes, char *out)

@@ -12,7 +12,6 @@
 #include "kernels/cuda/progress.cuh"
 #include "kernels/cuda/table.h"
 #include "kernels/cuda/verdict.cuh"
-#include "kernels/cuda/words.cuh"
 
 namespace epx
 {
@@ -20,6 +19,47 @@ namespace
 {
 
 enum { WORD_THREADS = 1024, BOX_THREADS = 512, BOX_BLOCKS = 16, HOST_LOOKS = 64, TELL_LOOKS = 2048 };
+
+__device__ inline uint64_t load_acquire(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
+__device__ inline void store_release(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+
+__device__ inline uint64_t look(const uint64_t *word) { return *(const volatile uint64_t *)word; }
+
+__device__ inline int64_t now_ns()
+{
+    int64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+__device__ inline uint64_t epoch_value(const epx_epoch_t &epoch)
+{
+    return (epoch.base != nullptr ? look(epoch.base) : 0) + epoch.add;
+}
+
+__device__ inline bool shut(const int32_t *gate)
+{
+    return gate != nullptr && *(const volatile int32_t *)gate != 1;
+}
+
+__device__ inline char *block_of(const epx_words_t &words, int32_t rank)
+{
+    return (char *)__ldg((const uint64_t *)words.peer + rank);
+}
+
+__device__ inline uint64_t *word_at(const epx_words_t &words, int32_t rank, int64_t offset, int64_t index)
+{
+    return (uint64_t *)(block_of(words, rank) + offset) + index;
+}
 
 /* ---- the end of a group (W3) ---- */
 
@@ -89,18 +129,11 @@ struct awaited {
     int32_t first, last, step;
     uint64_t epoch;
     bool at_least;
-    const uint64_t *either = nullptr; /* a row that will do as well */
 };
 
 __device__ inline bool arrived(const awaited &what, uint64_t word)
 {
     return what.at_least ? word >= what.epoch : word == what.epoch;
-}
-
-__device__ inline bool has_come(const awaited &what, int32_t p)
-{
-    return arrived(what, load_acquire(what.row + p)) ||
-           (what.either != nullptr && arrived(what, load_acquire(what.either + p)));
 }
 
 /* All threads of a block: whether something is still to come. */
@@ -109,7 +142,7 @@ __device__ inline bool is_pending(const awaited &what)
     int pending = 0;
     for (int32_t p = what.first + what.step * (int32_t)threadIdx.x; p <= what.last;
          p += what.step * (int32_t)blockDim.x)
-        pending |= !has_come(what, p);
+        pending |= !arrived(what, load_acquire(what.row + p));
     return __syncthreads_or(pending) != 0;
 }
 
@@ -121,7 +154,7 @@ __device__ inline int32_t find_pending(const epx_words_t &words, const awaited &
         if (p < what.first || p > what.last || (p - what.first) % what.step != 0)
             continue;
         *seen = load_acquire(what.row + p);
-        if (!has_come(what, p))
+        if (!arrived(what, *seen))
             return p;
     }
     return -1;
@@ -248,18 +281,18 @@ __device__ inline void do_beside(const epx_word_beside_t &beside)
         end_pass(beside.words, beside.head, beside.acknowledged);
 }
 
-/* All threads of a block: 1: what was awaited has come. */
-__device__ inline bool await_words(const epx_k_word_wait_t &args)
+__global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant__ epx_k_word_wait_t args)
 {
     const epx_words_t &words = args.words;
-    const uint64_t *rows = word_at(words, words.rank, words.words, 0);
-    awaited what = {rows + (int64_t)args.channel * words.ranks,
+    behind_previous();
+    if (shut(args.gate))
+        return;
+    awaited what = {word_at(words, words.rank, words.words, (int64_t)args.channel * words.ranks),
                     args.peer < 0 ? 0 : args.peer,
                     args.peer < 0 ? words.ranks - 1 : args.peer,
                     1,
-                    begun_value(args.begin, args.epoch),
-                    args.at_least != 0,
-                    args.either > 0 ? rows + (int64_t)(args.either - 1) * words.ranks : nullptr};
+                    epoch_value(args.epoch),
+                    args.at_least != 0};
     int64_t begin = now_ns();
     uint32_t turn = 0;
     for (; is_pending(what); turn++) {
@@ -281,39 +314,39 @@ __device__ inline bool await_words(const epx_k_word_wait_t &args)
                 verdict_dead(args.verdict, EPX_ERR_PEER, culprit, nullptr);
             if (threadIdx.x == 0)
                 end_waiting(args.progress, turn + 1);
-            return false;
+            return;
         }
         give_up(words, what, why, args.tag, 0);
-        return false;
+        return;
     }
     if (threadIdx.x == 0) {
         end_waiting(args.progress, turn + 1);
         if (args.progress != nullptr && args.seen)
             put_progress(args.progress->seen, what.epoch, args.name);
     }
-    return true;
-}
-
-__global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant__ epx_k_word_wait_t args)
-{
-    if (!args.early)
-        behind_previous();
-    if (!shut(args.gate) && await_words(args))
-        do_beside(args.beside);
-    else if (args.early)
-        behind_previous(); /* W7 */
+    do_beside(args.beside);
 }
 
 /* ---- posting ---- */
+
+/* The epoch of a post, which may be the one that begins a pass. */
+__device__ inline uint64_t begin_or_value(const epx_k_word_post_t &args)
+{
+    const epx_lane_begin_of_t &begin = args.begin;
+    if (begin.words == nullptr)
+        return epoch_value(args.epoch);
+    uint64_t base = lane_base(begin.words, begin.head, begin.generation);
+    if (threadIdx.x == 0)
+        begin.words->base = base;
+    return base + args.epoch.add;
+}
 
 __global__ void __launch_bounds__(WORD_THREADS) post_words(const __grid_constant__ epx_k_word_post_t args)
 {
     const epx_words_t &words = args.words;
     behind_previous();
     bool closed = args.only_failed ? *(const volatile int32_t *)args.gate >= 0 : shut(args.gate);
-    uint64_t value = begun_value(args.begin, args.epoch);
-    if (threadIdx.x == 0)
-        begin_pass(args.begin, value - args.epoch.add);
+    uint64_t value = begin_or_value(args);
     if (has_ended(words) || closed)
         return;
     int64_t offset = args.failure ? words.failures : words.words;

@@ -3,8 +3,6 @@
 #include "kernels/host/checksum.h"
 #include "kernels/host/table.h"
 
-#include <epx/kernels_words.h>
-
 #include <string.h>
 
 /* Rows of a few bytes (weights, counts) are not worth a call. */
@@ -56,34 +54,12 @@ static void push_origin(const epx_k_push_t *args, const epx_run_t *run, const ep
     }
 }
 
-/* Rows, and no list. */
-static int is_wide(const epx_k_push_t *args)
+static void push_one(const epx_k_push_t *args)
 {
-    enum { FEW_BYTES = 64 };
-    int wide = 0;
-    for (int32_t p = 0; p < args->parts; p++)
-        wide |= args->part[p].kind == EPX_PART_COPY && args->part[p].bytes > FEW_BYTES;
-    return wide;
-}
-
-/* The rows of one part of a run. */
-static epx_run_t run_of_part(const epx_run_t *run, int32_t part, int32_t parts)
-{
-    int64_t rows = run->rows > 0 ? run->rows : 0, first = rows * part / parts;
-    return (epx_run_t){.first = run->first + first,
-                       .row = run->row + first,
-                       .peer = run->peer,
-                       .rows = (int32_t)(rows * (part + 1) / parts - first)};
-}
-
-/* Lists are of part 0. */
-static void push_one(const epx_k_push_t *args, int32_t of_part, int32_t parts)
-{
-    int wide = is_wide(args);
-    if ((args->gate != NULL && *args->gate != 1) || (!wide && of_part > 0))
+    if (args->gate != NULL && *args->gate != 1)
         return;
     for (int32_t r = 0; r < args->run_count; r++) {
-        epx_run_t one = run_of_part(&args->runs[r], of_part, wide ? parts : 1), *run = &one;
+        const epx_run_t *run = &args->runs[r];
         if (run->rows <= 0)
             continue;
         for (int32_t p = 0; p < args->parts; p++) {
@@ -100,16 +76,11 @@ static void push_one(const epx_k_push_t *args, int32_t of_part, int32_t parts)
 
 epx_status_t epx_host_push(const epx_k_push_t *args, epx_stream_t stream)
 {
-    int32_t parts = args->signal != NULL ? args->signal->parts : 1;
-    epx_status_t status = EPX_OK;
+    (void)stream;
     epx_host_begun(&args->begun);
-    for (int32_t p = 0; p < parts && status == EPX_OK; p++) {
-        for (const epx_k_push_t *push = args; push != NULL; push = push->more)
-            push_one(push, p, parts);
-        if (args->signal != NULL)
-            status = epx_host_signal(args->signal, p, stream);
-    }
-    return status;
+    for (; args != NULL; args = args->more)
+        push_one(args);
+    return EPX_OK;
 }
 
 static const char *gather_from(const epx_k_gather_t *args, int64_t g)
@@ -142,9 +113,7 @@ epx_status_t epx_host_scatter(const epx_k_scatter_t *args, epx_stream_t stream)
 {
     (void)stream;
     for (int32_t e = 0; e < args->rows.experts; e++) {
-        int64_t rows = args->rows.count[e], parts = args->parts > 0 ? args->parts : 1;
-        int64_t first = args->rows.start[e] + rows * args->part / parts,
-                end = args->rows.start[e] + rows * (args->part + 1) / parts;
+        int64_t first = args->rows.start[e], end = first + args->rows.count[e];
         for (int64_t g = first; g < end; g++)
             for (int64_t x = args->first[g]; x < (int64_t)args->first[g] + args->count[g]; x++)
                 copy_row((char *)args->dst + args->list[x] * args->dst_stride,

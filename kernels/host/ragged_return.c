@@ -1,7 +1,6 @@
 /* Rank wire: partial sums of this rank, written where they are awaited. SPDX-License-Identifier: Apache-2.0
  */
 #include <epx/kernels_ragged.h>
-#include <epx/kernels_words.h>
 
 #include "kernels/host/table.h"
 
@@ -36,20 +35,12 @@ static epx_status_t return_run(const epx_k_ragged_return_t *args, const epx_run_
 
 epx_status_t epx_host_ragged_return(const epx_k_ragged_return_t *args, epx_stream_t stream)
 {
-    int32_t parts = args->signal != NULL ? args->signal->parts : 1;
-    epx_status_t status = EPX_OK;
-    for (int32_t p = 0; p < parts && status == EPX_OK; p++) {
-        for (int32_t i = 0; i < args->run_count && status == EPX_OK; i++) {
-            epx_run_t run = args->runs[i];
-            int64_t rows = args->rows[i] < run.rows ? args->rows[i] : run.rows;
-            int64_t first = rows > 0 ? rows * p / parts : 0, end = rows > 0 ? rows * (p + 1) / parts : 0;
-            run.first += first;
-            run.row += first;
-            if (end > first)
-                status = return_run(args, &run, (int32_t)(end - first), stream);
-        }
-        if (args->signal != NULL && status == EPX_OK)
-            status = epx_host_signal(args->signal, p, stream);
+    for (int32_t i = 0; i < args->run_count; i++) {
+        const epx_run_t *run = &args->runs[i];
+        int64_t rows = args->rows[i] < run->rows ? args->rows[i] : run->rows;
+        epx_status_t status = rows > 0 ? return_run(args, run, (int32_t)rows, stream) : EPX_OK;
+        if (status != EPX_OK)
+            return status;
     }
-    return status;
+    return EPX_OK;
 }

@@ -55,27 +55,12 @@ static void combine_block(const epx_k_combine_t *args, const epx_row_ops_t *ops,
                    args->out_type);
 }
 
-/* The first token behind the first p parts of what the ranks give back. */
-static int64_t bound(const epx_k_token_part_t *only, int32_t p, int64_t tokens)
-{
-    int64_t least = tokens;
-    for (int32_t d = 0; d < only->ranks; d++) {
-        int64_t rows = only->count[d], come = rows * p / only->parts;
-        if (come < rows && only->token[only->start[d] + come] < least)
-            least = only->token[only->start[d] + come];
-    }
-    return p == 0 ? 0 : least;
-}
-
 epx_status_t epx_host_combine(const epx_k_combine_t *args, epx_stream_t stream)
 {
     (void)stream;
     const epx_row_ops_t *ops = epx_row_ops();
-    const epx_k_token_part_t *only = &args->only;
     int64_t tokens = tokens_of(args->tokens, args->tokens_device);
-    int64_t begin = only->parts > 0 ? bound(only, only->part, tokens) : 0,
-            end = only->parts > 0 ? bound(only, only->part + 1, tokens) : tokens;
-    for (int64_t t = begin; t < end; t++)
+    for (int64_t t = 0; t < tokens; t++)
         for (int64_t h = 0; h < args->width; h += EPX_ROW_BLOCK)
             combine_block(args, ops, t, h, args->width - h < EPX_ROW_BLOCK ? args->width - h : EPX_ROW_BLOCK);
     return EPX_OK;

@@ -33,8 +33,6 @@ epx_status_t epx_host_ragged_return(const struct epx_k_ragged_return *args, epx_
 epx_status_t epx_host_ring_layout(const struct epx_k_ring_layout *args, epx_stream_t stream);
 epx_status_t epx_host_ring_block(const struct epx_k_ring_block *args, epx_stream_t stream);
 epx_status_t epx_host_word_post(const struct epx_k_word_post *args, epx_stream_t stream);
-/* Part p has been stored: W5 and W6 of kernels_words.h. */
-epx_status_t epx_host_signal(const struct epx_k_signal *signal, int32_t p, epx_stream_t stream);
 epx_status_t epx_host_word_wait(const struct epx_k_word_wait *args, epx_stream_t stream);
 epx_status_t epx_host_word_exchange(const struct epx_k_word_exchange *args, epx_stream_t stream);
 epx_status_t epx_host_word_abort(const struct epx_k_word_abort *args, epx_stream_t stream);

@@ -66,16 +66,11 @@ static int claim(const epx_words_t *words, uint64_t word)
 
 /* What is waited for: the words of ranks first .. last in a row of mine. */
 typedef struct awaited {
-    const uint64_t *row, *either; /* either: NULL, or a row that will do as well */
+    const uint64_t *row;
     int32_t first, last;
     uint64_t epoch;
     int at_least;
 } awaited_t;
-
-static int is_there(const awaited_t *what, uint64_t word)
-{
-    return what->at_least ? word >= what->epoch : word == what->epoch;
-}
 
 /* The first in order from my own rank on that has not come, or -1. */
 static int32_t find_pending(const epx_words_t *words, const awaited_t *what, uint64_t *seen)
@@ -85,7 +80,7 @@ static int32_t find_pending(const epx_words_t *words, const awaited_t *what, uin
         if (p < what->first || p > what->last)
             continue;
         *seen = load(what->row + p);
-        if (!is_there(what, *seen) && (what->either == NULL || !is_there(what, load(what->either + p))))
+        if (what->at_least ? *seen < what->epoch : *seen != what->epoch)
             return p;
     }
     return -1;
@@ -182,16 +177,6 @@ epx_status_t epx_host_word_post(const epx_k_word_post_t *args, epx_stream_t stre
     return EPX_OK;
 }
 
-epx_status_t epx_host_signal(const epx_k_signal_t *signal, int32_t p, epx_stream_t stream)
-{
-    epx_k_word_post_t post = signal->post;
-    if (p < signal->parts - 1) {
-        post.channel = signal->part_channel + p;
-        post.progress = NULL; /* that tells of calls */
-    }
-    return epx_host_word_post(&post, stream);
-}
-
 /* The lowest rank with a failure word that counts, of the first watch that has one; -1: none. */
 static int32_t find_failure(const epx_k_word_wait_t *args)
 {
@@ -230,12 +215,9 @@ epx_status_t epx_host_word_wait(const epx_k_word_wait_t *args, epx_stream_t stre
     awaited_t what = {.row = word_at(words, words->rank, words->words, (int64_t)args->channel * words->ranks),
                       .first = args->peer < 0 ? 0 : args->peer,
                       .last = args->peer < 0 ? words->ranks - 1 : args->peer,
-                      .epoch = args->begin.words != NULL ? epx_host_lane_base(&args->begin) + args->epoch.add
-                                                         : epoch_value(args->epoch),
+                      .epoch = epoch_value(args->epoch),
                       .at_least = args->at_least};
     int64_t begin = now_ns(), deadline = begin + args->timeout_ns, told = begin;
-    if (args->either > 0)
-        what.either = word_at(words, words->rank, words->words, (int64_t)(args->either - 1) * words->ranks);
     for (int32_t pending; (pending = find_pending(words, &what, &seen)) >= 0; rest()) {
         tell_waiting(args->progress, &told, &what, pending, seen, args->name);
         int32_t failed = find_failure(args);

@@ -124,13 +124,6 @@ static epx_status_t check_batch(epx_plan_h plan, const epx_batch_t *batch, const
     return EPX_OK;
 }
 
-/* Tells the transport that a start call and its finish are one. plan may be NULL: the calls say so. */
-static void set_together(epx_plan_h plan, int32_t together)
-{
-    if (plan != NULL)
-        plan->base.together = together;
-}
-
 static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
 /* ---- dispatch --------------------------------------------------------------------------------------------------- */
@@ -209,12 +202,8 @@ epx_status_t epx_dispatch_finish(epx_plan_h plan, int32_t wave, epx_batch_t *bat
 epx_status_t epx_dispatch(epx_plan_h plan, int32_t wave, const void *x, epx_batch_t *batch,
                           epx_stream_t stream)
 {
-    set_together(plan, 1);
     epx_status_t status = epx_dispatch_start(plan, wave, x, batch, stream);
-    if (status == EPX_OK)
-        status = epx_dispatch_finish(plan, wave, batch, stream);
-    set_together(plan, 0);
-    return status;
+    return status == EPX_OK ? epx_dispatch_finish(plan, wave, batch, stream) : status;
 }
 
 /* ---- combine ---------------------------------------------------------------------------------------------------- */
@@ -269,14 +258,9 @@ epx_status_t epx_combine(epx_plan_h plan, int32_t wave, const void *y, void *out
     epx_status_t status = enter(plan, wave, "epx_combine");
     if (status == EPX_OK && tokens_of(plan) > 0)
         status = need(out, "epx_combine", "out");
-    if (status != EPX_OK)
-        return status;
-    set_together(plan, 1);
-    status = epx_combine_start(plan, wave, y, stream);
     if (status == EPX_OK)
-        status = epx_combine_finish(plan, wave, out, stream);
-    set_together(plan, 0);
-    return status;
+        status = epx_combine_start(plan, wave, y, stream);
+    return status == EPX_OK ? epx_combine_finish(plan, wave, out, stream) : status;
 }
 
 /* ---- backward --------------------------------------------------------------------------------------------------- */
@@ -361,14 +345,9 @@ epx_status_t epx_combine_backward(epx_plan_h plan, int32_t wave, const void *dou
         status = need(y, call, "y");
     if (status == EPX_OK)
         status = check_batch(plan, dy, call);
-    if (status != EPX_OK)
-        return status;
-    set_together(plan, 1);
-    status = epx_combine_backward_start(plan, wave, dout, stream);
     if (status == EPX_OK)
-        status = epx_combine_backward_finish(plan, wave, y, dy, stream);
-    set_together(plan, 0);
-    return status;
+        status = epx_combine_backward_start(plan, wave, dout, stream);
+    return status == EPX_OK ? epx_combine_backward_finish(plan, wave, y, dy, stream) : status;
 }
 
 epx_status_t epx_dispatch_backward_start(epx_plan_h plan, int32_t wave, const void *dx_rows,
@@ -425,14 +404,9 @@ epx_status_t epx_dispatch_backward(epx_plan_h plan, int32_t wave, const void *dx
     epx_status_t status = enter(plan, wave, "epx_dispatch_backward");
     if (status == EPX_OK && tokens_of(plan) > 0)
         status = need(dx, "epx_dispatch_backward", "dx");
-    if (status != EPX_OK)
-        return status;
-    set_together(plan, 1);
-    status = epx_dispatch_backward_start(plan, wave, dx_rows, stream);
     if (status == EPX_OK)
-        status = epx_dispatch_backward_finish(plan, wave, dx, dweight, stream);
-    set_together(plan, 0);
-    return status;
+        status = epx_dispatch_backward_start(plan, wave, dx_rows, stream);
+    return status == EPX_OK ? epx_dispatch_backward_finish(plan, wave, dx, dweight, stream) : status;
 }
 
 /* ---- checks ----------------------------------------------------------------------------------------------------- */

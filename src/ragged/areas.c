@@ -241,21 +241,6 @@ static epx_status_t refuse_giants(const epx_shape_t *shape, const epx_ragged_are
     return EPX_OK;
 }
 
-/*
- * Parts in which rows are used while others travel: where kernels wait by words of the device's own, and
- * where a part takes long enough for a link (20 us or so) to be worth two launches.
- */
-static int32_t parts_of(const epx_shape_t *shape, uint32_t fabric_caps, const epx_ragged_areas_t *areas)
-{
-    const int64_t least = (int64_t)12 << 20;
-    int64_t pairs = (int64_t)shape->ranks * areas->chunks,
-            rows = (int64_t)shape->tokens_max * (pairs < shape->top_k ? pairs : shape->top_k) / areas->chunks,
-            parts = rows * shape->row_bytes / least;
-    if (!areas->rank_wire || (fabric_caps & EPX_FABRIC_CAPTURABLE) == 0 || parts < 1)
-        return 1;
-    return parts < EPX_SIGNAL_PARTS_MAX ? (int32_t)parts : EPX_SIGNAL_PARTS_MAX;
-}
-
 epx_status_t epx_ragged_lay_out(const epx_shape_t *shape, uint32_t fabric_caps,
                                 const epx_services_t *services, epx_ragged_areas_t *areas_p)
 {
@@ -270,7 +255,6 @@ epx_status_t epx_ragged_lay_out(const epx_shape_t *shape, uint32_t fabric_caps,
             shape->tokens_max, shape->top_k, areas.chunks);
     areas.notice_bytes = epx_round_up(
         (int64_t)sizeof(epx_route_notice_t) + (int64_t)shape->splits * shape->experts * INT, LONG);
-    areas.parts = parts_of(shape, fabric_caps, &areas);
     find_largest(shape, &areas);
     epx_status_t status = refuse_giants(shape, &areas, services);
     if (status != EPX_OK)
@@ -321,7 +305,7 @@ epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, co
                       .plan_state_bytes = epx_ragged_state_bytes(shape, &areas),
                       .report_bytes = epx_ragged_report_bytes(shape, &areas),
                       .exchange_bytes = wire_rows > areas.notice_bytes ? wire_rows : areas.notice_bytes,
-                      .channels = epx_move_channels(shape) * areas.parts, /* a row for each part but one */
+                      .channels = epx_move_channels(shape),
                       .waves = areas.chunks,
                       .ids_first = 1,
                       .batch_rows_max = areas.rows_max,

@@ -25,9 +25,8 @@ epx_status_t epx_ragged_combine_backward_start(epx_transport_t *transport, epx_p
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_COMBINE_BACKWARD, wave, stream);
     if (!has_backward(&call))
         return refuse(&call);
-    epx_status_t status = epx_ragged_begin(&call);
-    if (status == EPX_OK)
-        status = epx_ragged_send_rows(&call, dout, NULL);
+    epx_ragged_begin(&call);
+    epx_status_t status = epx_ragged_send_rows(&call, dout, NULL);
     return status == EPX_OK ? epx_ragged_post(&call) : status;
 }
 
@@ -99,9 +98,8 @@ epx_status_t epx_ragged_dispatch_backward_start(epx_transport_t *transport, epx_
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_DISPATCH_BACKWARD, wave, stream);
     if (!has_backward(&call))
         return refuse(&call);
-    epx_status_t status = epx_ragged_begin(&call);
-    if (status == EPX_OK)
-        status = epx_ragged_check_caller(&call, dx_rows, "dx_rows");
+    epx_ragged_begin(&call);
+    epx_status_t status = epx_ragged_check_caller(&call, dx_rows, "dx_rows");
     if (status == EPX_OK)
         status = epx_ragged_send_home(&call, dx_rows, dots_of(&call));
     if (status == EPX_OK)
@@ -133,9 +131,7 @@ epx_status_t epx_ragged_dispatch_backward_finish(epx_transport_t *transport, epx
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_DISPATCH_BACKWARD, wave, stream);
     if (!has_backward(&call))
         return refuse(&call);
-    epx_status_t status = epx_ragged_add_home_ahead(&call, dx);
-    if (status == EPX_OK)
-        status = epx_ragged_wait(&call);
+    epx_status_t status = epx_ragged_wait(&call);
     if (status == EPX_OK)
         status = epx_ragged_check_home(&call);
     if (status == EPX_OK)

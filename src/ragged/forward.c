@@ -5,9 +5,8 @@ epx_status_t epx_ragged_dispatch_start(epx_transport_t *transport, epx_plan_base
                                        const void *x, const epx_batch_t *batch, epx_stream_t stream)
 {
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_DISPATCH, wave, stream);
-    epx_status_t status = epx_ragged_begin(&call);
-    if (status == EPX_OK)
-        status = epx_ragged_send_rows(&call, x, batch->aux);
+    epx_ragged_begin(&call);
+    epx_status_t status = epx_ragged_send_rows(&call, x, batch->aux);
     return status == EPX_OK ? epx_ragged_post(&call) : status;
 }
 
@@ -58,50 +57,28 @@ static epx_status_t hand_over_indexed(const epx_ragged_call_t *call, epx_batch_t
     return gather(call, wire, NULL, rows, batch->into_rows, call->shape->row_bytes);
 }
 
-static char *expanded_rows(const epx_ragged_call_t *call, const epx_batch_t *batch)
+/* Wire rows to their places. */
+static epx_status_t hand_over_expanded(const epx_ragged_call_t *call, epx_batch_t *batch)
 {
-    return batch->into_rows != NULL ? batch->into_rows
-                                    : epx_ragged_batch_at(call, call->ragged->areas.batch_rows);
-}
-
-/* Part p of the wire rows to their places. Every wire row is read once, and written to all its places. */
-static epx_status_t expand_part(const epx_ragged_call_t *call, const epx_batch_t *batch, int32_t p)
-{
-    epx_k_scatter_t args = {.units = call->use_units,
-                            .part = p,
-                            .parts = call->parts,
+    const epx_ragged_areas_t *areas = &call->ragged->areas;
+    const int32_t *index = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->index);
+    batch->rows = batch->into_rows != NULL ? batch->into_rows : epx_ragged_batch_at(call, areas->batch_rows);
+    batch->row_index = NULL;
+    epx_status_t status = expand_aux(call, index, batch);
+    if (status != EPX_OK)
+        return status;
+    /* Every wire row is read once, and written to all its places. */
+    epx_k_scatter_t args = {.units = call->shape->sm_budget,
                             .rows = wire_rows(call),
                             .first = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->first),
                             .count = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->count),
                             .list = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->list),
                             .src = epx_ragged_slot_at(call, call->slot->rows),
-                            .dst = expanded_rows(call, batch),
+                            .dst = batch->rows,
                             .src_stride = call->shape->row_bytes,
                             .dst_stride = call->shape->row_bytes,
                             .bytes = call->shape->row_bytes};
     return call->kernels->scatter(&args, call->stream);
-}
-
-/* All parts but the last, each when it has come. */
-static epx_status_t expand_ahead(const epx_ragged_call_t *call, const epx_batch_t *batch)
-{
-    epx_status_t status = EPX_OK;
-    for (int32_t p = 0; p < call->parts - 1 && status == EPX_OK; p++) {
-        status = epx_ragged_wait_part(call, p);
-        if (status == EPX_OK)
-            status = expand_part(call, batch, p);
-    }
-    return status;
-}
-
-/* Wire rows have come, and but for the last part they are at their places. */
-static epx_status_t hand_over_expanded(const epx_ragged_call_t *call, epx_batch_t *batch)
-{
-    const int32_t *index = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->index);
-    batch->rows = expanded_rows(call, batch);
-    batch->row_index = NULL;
-    epx_status_t status = expand_aux(call, index, batch);
-    return status == EPX_OK ? expand_part(call, batch, call->parts - 1) : status;
 }
 
 /* The slot is the batch, unless the caller wants it elsewhere. */
@@ -142,9 +119,7 @@ epx_status_t epx_ragged_dispatch_finish(epx_transport_t *transport, epx_plan_bas
 {
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_DISPATCH, wave, stream);
     const epx_ragged_areas_t *areas = &call.ragged->areas;
-    epx_status_t status = expand_ahead(&call, batch);
-    if (status == EPX_OK)
-        status = epx_ragged_wait(&call);
+    epx_status_t status = epx_ragged_wait(&call);
     if (status == EPX_OK)
         status = epx_ragged_check_arrived(&call);
     if (status == EPX_OK)
@@ -167,9 +142,8 @@ epx_status_t epx_ragged_combine_start(epx_transport_t *transport, epx_plan_base_
                                       const void *y, epx_stream_t stream)
 {
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_COMBINE, wave, stream);
-    epx_status_t status = epx_ragged_begin(&call);
-    if (status == EPX_OK)
-        status = epx_ragged_check_caller(&call, y, "y");
+    epx_ragged_begin(&call);
+    epx_status_t status = epx_ragged_check_caller(&call, y, "y");
     if (status == EPX_OK)
         status = epx_ragged_send_home(&call, y, NULL);
     if (status == EPX_OK)
@@ -177,7 +151,7 @@ epx_status_t epx_ragged_combine_start(epx_transport_t *transport, epx_plan_base_
     return status == EPX_OK ? epx_ragged_post(&call) : status;
 }
 
-static epx_status_t add_part(const epx_ragged_call_t *call, void *out, int32_t p)
+epx_status_t epx_ragged_add_home(const epx_ragged_call_t *call, void *out)
 {
     const epx_ragged_areas_t *areas = &call->ragged->areas;
     const epx_shape_t *shape = call->shape;
@@ -185,7 +159,7 @@ static epx_status_t add_part(const epx_ragged_call_t *call, void *out, int32_t p
     /* The rank wire's rows are weighted sums already; the backward pass has no weights. */
     int weighted = !areas->rank_wire && !call->backward;
     epx_k_combine_t args = {
-        .units = call->use_units,
+        .units = call->shape->sm_budget,
         .tokens = shape->tokens_max,
         .tokens_device = &epx_plan_head(call->plan)->tokens,
         .columns = shape->top_k,
@@ -202,40 +176,14 @@ static epx_status_t add_part(const epx_ragged_call_t *call, void *out, int32_t p
         .out = out,
         .first = call->wave == 0,
         .last = call->wave == areas->chunks - 1};
-    if (call->parts > 1)
-        args.only =
-            (epx_k_token_part_t){.token = (const int32_t *)epx_ragged_plan_at(call, areas->plan.wire_token),
-                                 .start = epx_ragged_pairs(call, areas->plan.home_start),
-                                 .count = epx_ragged_pairs(call, areas->plan.home_count),
-                                 .ranks = shape->ranks,
-                                 .part = p,
-                                 .parts = call->parts};
     return call->kernels->combine(&args, call->stream);
-}
-
-epx_status_t epx_ragged_add_home_ahead(const epx_ragged_call_t *call, void *out)
-{
-    epx_status_t status = EPX_OK;
-    for (int32_t p = 0; p < call->parts - 1 && status == EPX_OK; p++) {
-        status = epx_ragged_wait_part(call, p);
-        if (status == EPX_OK)
-            status = add_part(call, out, p);
-    }
-    return status;
-}
-
-epx_status_t epx_ragged_add_home(const epx_ragged_call_t *call, void *out)
-{
-    return add_part(call, out, call->parts - 1);
 }
 
 epx_status_t epx_ragged_combine_finish(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave,
                                        void *out, epx_stream_t stream)
 {
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_COMBINE, wave, stream);
-    epx_status_t status = epx_ragged_add_home_ahead(&call, out);
-    if (status == EPX_OK)
-        status = epx_ragged_wait(&call);
+    epx_status_t status = epx_ragged_wait(&call);
     if (status == EPX_OK)
         status = epx_ragged_check_home(&call);
     if (status == EPX_OK)

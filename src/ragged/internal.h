@@ -85,7 +85,6 @@ typedef struct epx_ragged_scratch {
 /* Every area of a group, a pure function of the shape. */
 typedef struct epx_ragged_areas {
     int32_t rank_wire, indexed, chunks, local_experts_max;
-    int32_t parts;         /* in which rows are announced and used while the rest travels; 1: all at once */
     int64_t rows_max;      /* batch_rows_max */
     int64_t wire_rows_max; /* phys of the largest chunk */
     int64_t assignments;   /* A_max: return rows, and the step between the waves' places */
@@ -117,7 +116,6 @@ typedef struct epx_ragged {
     epx_piece_t *send, *receive; /* of the post that is being made */
     epx_run_t *made;             /* two blocks of runs that are being made */
     int64_t *wire_rows;          /* [S, C, S] rank wire */
-    int32_t units;               /* multiprocessors of the device */
 } epx_ragged_t;
 
 /* Handle part of a plan. */
@@ -190,24 +188,16 @@ typedef struct epx_ragged_call {
     char *scratch;         /* of the lane */
     epx_ragged_target_t target[2];
     int32_t targets;
-    /* Where the kernel that stores the rows posts (posts 1). parts > 1: what uses rows begins beside what
-     * sends them, so each has multiprocessors of its own. */
-    int32_t posts, early, parts, send_units, use_units;
-    epx_k_signal_t signal;
     epx_stream_t stream;
 } epx_ragged_call_t;
 
 epx_ragged_call_t epx_ragged_call(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move,
                                   int32_t wave, epx_stream_t stream);
 
-/* Takes the lane's next epoch for this movement, and makes the signal that the kernel which stores the rows
- * is given, where kernels post. */
-epx_status_t epx_ragged_begin(epx_ragged_call_t *call);
-/* Behind the kernels that store: sets the word of the movement at all peers, unless they do it. */
+/* Takes the lane's next epoch for this movement, or sets the word of the movement at all peers. */
+void epx_ragged_begin(const epx_ragged_call_t *call);
 epx_status_t epx_ragged_post(const epx_ragged_call_t *call);
 epx_status_t epx_ragged_wait(const epx_ragged_call_t *call);
-/* Only for part p of the rows, of all ranks. */
-epx_status_t epx_ragged_wait_part(const epx_ragged_call_t *call, int32_t p);
 
 /* This wave's batch of this rank, and the pairs (wave, rank) of an int64 table in the plan. */
 epx_k_rows_t epx_ragged_batch_rows(const epx_ragged_call_t *call);
@@ -264,9 +254,7 @@ epx_status_t epx_ragged_check_home(const epx_ragged_call_t *call);
 /* ---- forward.c: what both passes do ---- */
 /* Starts, counts and origins of this wave's batch, into the caller's memory where he gives some. */
 epx_status_t epx_ragged_describe_batch(const epx_ragged_call_t *call, epx_batch_t *batch);
-/* Adds this wave's return rows into the sum, and writes out after the last wave. Ahead: all parts but the
- * last, each when it has come; nothing where they come at once. */
-epx_status_t epx_ragged_add_home_ahead(const epx_ragged_call_t *call, void *out);
+/* Adds this wave's return rows into the sum, and writes out after the last wave. */
 epx_status_t epx_ragged_add_home(const epx_ragged_call_t *call, void *out);
 
 /* ---- the table's functions ---- */

@@ -159,11 +159,6 @@ static epx_status_t ragged_open(const epx_transport_env_t *env, void *memory, ep
     if (status != EPX_OK)
         return status;
     ragged->base = (epx_transport_t){.ops = &epx_transport_ragged, .env = *env};
-    epx_device_properties_t properties = {.units = 1};
-    status = env->device->properties(&properties);
-    if (status != EPX_OK)
-        return status;
-    ragged->units = properties.units;
     set_order(ragged, env->shape, (int32_t *)(ragged + 1));
     status = copy_tables(ragged);
     if (status == EPX_OK)
@@ -211,33 +206,6 @@ static void set_targets(epx_ragged_call_t *call)
     call->target[1] = epx_ragged_staging_target(call);
 }
 
-/*
- * Posts of kernels, and parts. What stands between the rows and their word (canaries) is in kernels of its
- * own, so with checks there is a post of its own too. Rows are used while others travel where both are one
- * call of the user's, which nothing stands between, and where no budget of multiprocessors would have to be
- * shared.
- */
-static void set_posts(epx_ragged_call_t *call)
-{
-    const epx_shape_t *shape = call->shape;
-    const epx_ragged_areas_t *areas = &call->ragged->areas;
-    int checked = shape->check == EPX_CHECK_CANARY || shape->check == EPX_CHECK_FULL,
-        expands = call->move == EPX_MOVE_DISPATCH && !areas->indexed,
-        returns = call->move == EPX_MOVE_COMBINE || call->move == EPX_MOVE_DISPATCH_BACKWARD;
-    call->posts = epx_moves_signal(&call->ragged->base) && !epx_ragged_is_staged(call->ragged) && !checked;
-    call->early = call->posts && call->plan->together;
-    call->parts = 1;
-    call->send_units = call->use_units = shape->sm_budget;
-    if (!call->early || areas->parts == 1 || shape->sm_budget > 0 || !(expands || returns))
-        return;
-    call->parts = areas->parts;
-    /* Copying takes few to fill a link and to store my own rows beneath; adding up reads K rows for each. */
-    call->send_units = expands ? (call->ragged->units + 3) / 4 : (call->ragged->units + 1) / 2;
-    call->use_units = call->ragged->units - call->send_units;
-    if (call->use_units < 1)
-        call->use_units = 1;
-}
-
 epx_ragged_call_t epx_ragged_call(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move,
                                   int32_t wave, epx_stream_t stream)
 {
@@ -263,7 +231,6 @@ epx_ragged_call_t epx_ragged_call(epx_transport_t *transport, epx_plan_base_t *p
                               .scratch = (char *)transport->env.scratch + lane * areas->scratch.bytes,
                               .stream = stream};
     set_targets(&call);
-    set_posts(&call);
     return call;
 }
 
@@ -278,29 +245,11 @@ static int32_t channel_of(const epx_ragged_call_t *call)
     return epx_move_channel(call->shape, call->plan->lane->index, call->wave, call->move);
 }
 
-/* Words of parts stand behind those of all movements. */
-static int32_t part_channel_of(const epx_ragged_call_t *call)
-{
-    return epx_move_channels(call->shape) + channel_of(call) * (call->ragged->areas.parts - 1);
-}
-
-epx_status_t epx_ragged_begin(epx_ragged_call_t *call)
-{
-    epx_post_parts_t parts = {.parts = call->parts, .channel = part_channel_of(call)};
-    *epoch_of(call) = epx_lane_advance(call->plan->lane);
-    if (!call->posts)
-        return EPX_OK;
-    return epx_move_signal(&call->ragged->base, call->plan, channel_of(call), *epoch_of(call), parts,
-                           &call->signal);
-}
+void epx_ragged_begin(const epx_ragged_call_t *call) { *epoch_of(call) = epx_lane_advance(call->plan->lane); }
 
 epx_status_t epx_ragged_post(const epx_ragged_call_t *call)
 {
     epx_pieces_t list, *pieces = NULL;
-    if (call->posts) {
-        epx_move_signalled(&call->ragged->base, *epoch_of(call));
-        return EPX_OK;
-    }
     if (epx_ragged_is_staged(call->ragged)) {
         pieces = &list;
         epx_status_t status = epx_ragged_list_pieces(call, pieces);
@@ -316,30 +265,16 @@ static int goes_home(const epx_ragged_call_t *call)
     return call->move == EPX_MOVE_COMBINE || call->move == EPX_MOVE_DISPATCH_BACKWARD;
 }
 
-/* The first wait of a call stands behind the kernel that posts. */
-static epx_move_wait_t new_wait(const epx_ragged_call_t *call, int first)
-{
-    return (epx_move_wait_t){.move = call->move,
-                             .wave = call->wave,
-                             .lane = call->plan->lane->index,
-                             .channel = channel_of(call),
-                             .epoch = *epoch_of(call),
-                             .peer = EPX_ALL_PEERS,
-                             .mode = EPX_WAIT_EQUAL,
-                             .early = first && call->early};
-}
-
-epx_status_t epx_ragged_wait_part(const epx_ragged_call_t *call, int32_t p)
-{
-    epx_move_wait_t wait = new_wait(call, p == 0);
-    wait.part = part_channel_of(call) + p + 1;
-    return epx_move_wait(&call->ragged->base, call->plan, &wait, call->stream);
-}
-
 epx_status_t epx_ragged_wait(const epx_ragged_call_t *call)
 {
-    epx_move_wait_t wait = new_wait(call, call->parts == 1);
-    wait.last = call->wave == call->ragged->areas.chunks - 1 && goes_home(call);
+    epx_move_wait_t wait = {.move = call->move,
+                            .wave = call->wave,
+                            .lane = call->plan->lane->index,
+                            .channel = channel_of(call),
+                            .epoch = *epoch_of(call),
+                            .peer = EPX_ALL_PEERS,
+                            .mode = EPX_WAIT_EQUAL,
+                            .last = call->wave == call->ragged->areas.chunks - 1 && goes_home(call)};
     int tells = epx_ragged_want_heads(call, &wait);
     epx_status_t status = epx_move_wait(&call->ragged->base, call->plan, &wait, call->stream);
     if (status == EPX_OK && tells)

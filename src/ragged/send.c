@@ -10,7 +10,7 @@ typedef epx_ragged_target_t target_t;
 /* A push of this wave; index and runs follow. */
 static epx_k_push_t new_push(const epx_ragged_call_t *call)
 {
-    return (epx_k_push_t){.units = call->send_units,
+    return (epx_k_push_t){.units = call->shape->sm_budget,
                           .dst = call->ragged->destinations,
                           .rank = call->shape->rank,
                           .columns = call->shape->top_k};
@@ -54,12 +54,6 @@ static epx_status_t run_push(const epx_ragged_call_t *call, epx_k_push_t *push)
     return call->kernels->push(push, call->stream);
 }
 
-/* The kernel that stores last posts, if kernels do. */
-static const epx_k_signal_t *signal_of(const epx_ragged_call_t *call)
-{
-    return call->posts ? &call->signal : NULL;
-}
-
 /* The row itself with what stands beside it. `rows`: one per token, reached by index / divide. */
 static void add_rows(const epx_ragged_call_t *call, const target_t *to, epx_k_push_t *push, const void *rows,
                      const void *aux, int32_t divide)
@@ -98,7 +92,6 @@ static epx_status_t send_assignments(const epx_ragged_call_t *call, const target
     by_assignment(call, to, &push);
     add_rows(call, to, &push, rows, aux, call->shape->top_k);
     add_place_parts(call, to, &push);
-    push.signal = signal_of(call);
     return run_push(call, &push);
 }
 
@@ -145,7 +138,6 @@ static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const target_t
     add_table(call, to, &push[PLACES], plan->wire_row, to->slot->index);
     add_place_parts(call, to, &push[PLACES]);
     add_lists(call, to, &push[LISTS]);
-    push[WIRE].signal = signal_of(call);
     return run_push(call, push);
 }
 
@@ -166,8 +158,7 @@ static epx_status_t send_sums(const epx_ragged_call_t *call, const target_t *to,
     const epx_ragged_areas_t *areas = &call->ragged->areas;
     int64_t pairs = (int64_t)call->wave * call->shape->ranks;
     epx_k_ragged_return_t args = {
-        .units = call->send_units,
-        .signal = signal_of(call),
+        .units = call->shape->sm_budget,
         .dst = call->ragged->destinations,
         .dst_offset = to->home_rows,
         .dst_stride = call->shape->row_bytes,
@@ -207,8 +198,6 @@ static epx_status_t send_home_to(const epx_ragged_call_t *call, const target_t *
     if (dots != NULL)
         add_part(&push, EPX_PART_COPY, dots, sizeof(float), 1, to->home_dots, sizeof(float));
 
-    if (!areas->rank_wire)
-        push.signal = signal_of(call);
     epx_status_t status = run_push(call, &push);
     return status == EPX_OK && areas->rank_wire ? send_sums(call, to, rows) : status;
 }

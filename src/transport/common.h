@@ -160,18 +160,6 @@ epx_status_t epx_head_mark(epx_transport_t *transport, epx_plan_base_t *plan, in
 epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *plan, int32_t channel,
                            uint64_t epoch, int32_t peer, const epx_pieces_t *pieces, epx_stream_t stream);
 
-/*
- * The same by the kernel that stores the rows, where posts can be handed to kernels. signal: what the kernel
- * is given. signalled: it has been launched.
- */
-static inline int epx_moves_signal(const epx_transport_t *transport)
-{
-    return transport->env.fabric->ops->signal != NULL;
-}
-epx_status_t epx_move_signal(epx_transport_t *transport, const epx_plan_base_t *plan, int32_t channel,
-                             uint64_t epoch, epx_post_parts_t parts, epx_k_signal_t *signal_p);
-void epx_move_signalled(epx_transport_t *transport, uint64_t epoch);
-
 typedef struct epx_move_wait {
     epx_move_t move;
     int32_t wave, lane, channel;
@@ -185,8 +173,6 @@ typedef struct epx_move_wait {
     const void *tell_from;
     void *tell_to;
     size_t tell_bytes;
-    int32_t part;   /* channel + 1 of a part of the rows: its word, or that of the whole, is waited for */
-    int32_t early;  /* 1: the call ahead of it in the stream is the kernel that was given the signal */
     int32_t credit; /* i + 1: an earlier pass's epoch, which lane->acknowledged[i] has set; where epochs are
                        resident it is words->credit[i] */
 } epx_move_wait_t;

@@ -36,19 +36,6 @@ static epx_post_t new_post(const epx_transport_t *transport, const epx_plan_base
     return post;
 }
 
-epx_status_t epx_move_signal(epx_transport_t *transport, const epx_plan_base_t *plan, int32_t channel,
-                             uint64_t epoch, epx_post_parts_t parts, epx_k_signal_t *signal_p)
-{
-    epx_fabric_t *fabric = transport->env.fabric;
-    epx_post_t post = new_post(transport, plan, channel, epoch, EPX_ALL_PEERS);
-    return fabric->ops->signal(fabric, &post, parts, signal_p);
-}
-
-void epx_move_signalled(epx_transport_t *transport, uint64_t epoch)
-{
-    epx_recorder_sent(transport->env.recorder, EPX_ALL_PEERS, epoch);
-}
-
 epx_status_t epx_move_post(epx_transport_t *transport, const epx_plan_base_t *plan, int32_t channel,
                            uint64_t epoch, int32_t peer, const epx_pieces_t *pieces, epx_stream_t stream)
 {
@@ -194,18 +181,11 @@ static epx_wait_t wait_request(const epx_transport_t *transport, const epx_plan_
         .mode = wait->mode,
         .timeout_ms = transport->env.shape->timeout_ms,
         .tag = tag_of(wait->move, wait->wave, wait->lane, wait->wave % transport->env.shape->depth)};
-    if (wait->part > 0) {
-        request.channel = wait->part - 1;
-        request.either = wait->channel + 1;
-    }
-    request.early = wait->early;
-    if (wait->early && plan->lane->words != NULL)
-        request.begin = epx_lane_begin_of(plan); /* that of this pass, which may be written this moment */
     if (epx_errors_come_late(transport)) {
         request.verdict = epx_route_for_kernels(plan);
         request.progress = told_by_kernels(transport, plan->lane, EPX_RECORD_ASKED_SEEN);
         request.name = plan->lane->name;
-        request.last_word = wait->mode == EPX_WAIT_EQUAL && wait->part == 0;
+        request.last_word = wait->mode == EPX_WAIT_EQUAL;
     }
     if (plan->lane->words != NULL)
         return resident_request(plan, wait, request);

@@ -39,13 +39,11 @@ static epx_status_t read_ids(const epx_k_read_ids_t *args, epx_stream_t stream)
     return status == EPX_OK ? guarded_enqueue(stream, run_read_ids, &alone, sizeof(alone)) : status;
 }
 
-/* Pushes made together, and what they post. */
+/* Pushes made together. */
 enum { PUSHES_MAX = 8 };
 typedef struct pushes {
     epx_k_push_t one[PUSHES_MAX];
     int32_t count;
-    int32_t posts;
-    epx_k_signal_t signal;
 } pushes_t;
 
 static void run_push(void *payload)
@@ -62,22 +60,15 @@ static void run_push(void *payload)
             a->part[p].src = at(a->part[p].src);
         a->dst = open_table(a->dst, a->runs, a->run_count);
         a->more = i + 1 < set->count ? a + 1 : NULL;
-        a->signal = i == 0 && set->posts ? &set->signal : NULL;
     }
-    if (set->posts)
-        open_post(&set->signal.post);
     must(epx_host_push(set->one, NULL));
-    if (set->posts)
-        close_words(&set->signal.post.words);
     for (int32_t i = 0; i < set->count; i++)
         free((void *)(size_t)set->one[i].dst);
 }
 
 static epx_status_t push(const epx_k_push_t *args, epx_stream_t stream)
 {
-    pushes_t set = {.posts = args->signal != NULL};
-    if (set.posts)
-        set.signal = *args->signal;
+    pushes_t set = {.count = 0};
     for (; args != NULL; args = args->more) {
         if (set.count == PUSHES_MAX)
             abort();
@@ -132,13 +123,10 @@ static void run_combine(void *payload)
     a->out = at(a->out);
     a->own = at(a->own);
     a->own_rows = at(a->own_rows);
-    a->only.token = at(a->only.token);
-    a->only.start = at(a->only.start);
-    a->only.count = at(a->only.count);
     must(epx_host_combine(a, NULL));
     /* Behind the last wave the sums are nobody's. */
     int64_t tokens = a->tokens_device != NULL ? *a->tokens_device : a->tokens;
-    if (a->last && a->acc != NULL && (void *)a->acc != a->out && a->only.part + 1 >= a->only.parts)
+    if (a->last && a->acc != NULL && (void *)a->acc != a->out)
         memset(a->acc, 0xff, (size_t)(tokens * a->width) * sizeof(float));
 }
 
@@ -273,8 +261,6 @@ static epx_status_t word_post(const struct epx_k_word_post *args, epx_stream_t s
 static void run_word_wait(void *payload)
 {
     epx_k_word_wait_t *a = payload;
-    a->begin.words = at(a->begin.words);
-    a->begin.head = at(a->begin.head);
     a->beside.tell_from = at(a->beside.tell_from);
     a->beside.words = at(a->beside.words);
     a->beside.head = at(a->beside.head);

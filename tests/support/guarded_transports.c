@@ -210,15 +210,9 @@ epx_status_t guarded_ragged_layout(const struct epx_k_ragged_layout *args, epx_s
     return guarded_enqueue(stream, run_ragged_layout, &call, sizeof(call));
 }
 
-typedef struct returned {
-    epx_k_ragged_return_t a;
-    epx_k_signal_t signal;
-} returned_t;
-
 static void run_ragged_return(void *payload)
 {
-    returned_t *call = payload;
-    epx_k_ragged_return_t *a = &call->a;
+    epx_k_ragged_return_t *a = payload;
     a->runs = at(a->runs);
     a->rows = at(a->rows);
     a->first = at(a->first);
@@ -227,22 +221,13 @@ static void run_ragged_return(void *payload)
     a->weights = at(a->weights);
     a->src = at(a->src);
     a->dst = open_table(a->dst, a->runs, a->run_count);
-    if (a->signal != NULL) {
-        a->signal = &call->signal;
-        open_post(&call->signal.post);
-    }
     must(epx_host_ragged_return(a, NULL));
-    if (a->signal != NULL)
-        close_words(&call->signal.post.words);
     free((void *)(size_t)a->dst);
 }
 
 epx_status_t guarded_ragged_return(const struct epx_k_ragged_return *args, epx_stream_t stream)
 {
-    returned_t call = {.a = *args};
-    if (args->signal != NULL)
-        call.signal = *args->signal;
-    return guarded_enqueue(stream, run_ragged_return, &call, sizeof(call));
+    return guarded_enqueue(stream, run_ragged_return, args, sizeof(*args));
 }
 
 typedef struct ring {

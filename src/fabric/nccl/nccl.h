@@ -47,7 +47,7 @@ typedef struct nccl_block_layout {
 
 /* Device memory of this rank alone. */
 typedef struct nccl_local_layout {
-    int64_t tables, step, done, tickets, stage, bytes;
+    int64_t tables, step, done, stage, bytes;
 } nccl_local_layout_t;
 
 typedef struct nccl_fabric {
@@ -100,7 +100,6 @@ epx_status_t epx_nccl_agree(const nccl_fabric_t *fabric, epx_status_t status, co
 /* ---- words.c ---- */
 
 epx_status_t epx_nccl_post(epx_fabric_t *, const epx_post_t *, epx_stream_t);
-epx_status_t epx_nccl_signal(epx_fabric_t *, const epx_post_t *, epx_post_parts_t, epx_k_signal_t *signal_p);
 epx_status_t epx_nccl_wait(epx_fabric_t *, const epx_wait_t *, epx_wait_result_t *, epx_stream_t);
 epx_status_t epx_nccl_post_failure(epx_fabric_t *, int32_t, epx_epoch_t, epx_stream_t);
 epx_status_t epx_nccl_exchange(epx_fabric_t *, const epx_exchange_t *, epx_wait_result_t *, epx_stream_t);

@@ -40,7 +40,6 @@ static nccl_local_layout_t lay_local(const epx_fabric_config_t *config, int32_t 
     l.tables = take(&end, (1 + (int64_t)config->segments_max) * ranks * (int64_t)sizeof(void *));
     l.step = take(&end, config->exchange_channels * (int64_t)sizeof(uint64_t));
     l.done = take(&end, config->exchange_channels * (int64_t)sizeof(uint32_t));
-    l.tickets = take(&end, config->channels * (int64_t)EPX_SIGNAL_PARTS_MAX * (int64_t)sizeof(uint32_t));
     l.stage = take(&end, (1 + (int64_t)ranks) * box);
     l.bytes = end;
     return l;

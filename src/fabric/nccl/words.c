@@ -5,39 +5,21 @@
 
 static const epx_kernels_t *kernels_of(const nccl_fabric_t *fabric) { return fabric->config.device->kernels; }
 
-static epx_k_word_post_t new_post(const nccl_fabric_t *fabric, const epx_post_t *post)
-{
-    return (epx_k_word_post_t){.words = fabric->words,
-                               .failure = post->failure_rows > 0,
-                               .failure_rows = post->failure_rows,
-                               .channel = post->channel,
-                               .peer = post->peer,
-                               .epoch = post->epoch,
-                               .gate = post->gate,
-                               .only_failed = post->only_failed,
-                               .begin = post->begin,
-                               .progress = post->progress,
-                               .name = post->name};
-}
-
 epx_status_t epx_nccl_post(epx_fabric_t *base, const epx_post_t *post, epx_stream_t stream)
 {
     nccl_fabric_t *fabric = (nccl_fabric_t *)base;
-    epx_k_word_post_t args = new_post(fabric, post);
+    epx_k_word_post_t args = {.words = fabric->words,
+                              .failure = post->failure_rows > 0,
+                              .failure_rows = post->failure_rows,
+                              .channel = post->channel,
+                              .peer = post->peer,
+                              .epoch = post->epoch,
+                              .gate = post->gate,
+                              .only_failed = post->only_failed,
+                              .begin = post->begin,
+                              .progress = post->progress,
+                              .name = post->name};
     return kernels_of(fabric)->word_post(&args, stream);
-}
-
-/* A channel has one post at a time, and so its tickets have one kernel. */
-epx_status_t epx_nccl_signal(epx_fabric_t *base, const epx_post_t *post, epx_post_parts_t parts,
-                             epx_k_signal_t *signal_p)
-{
-    nccl_fabric_t *fabric = (nccl_fabric_t *)base;
-    uint32_t *tickets = (uint32_t *)(void *)(fabric->local + fabric->local_layout.tickets);
-    *signal_p = (epx_k_signal_t){.post = new_post(fabric, post),
-                                 .parts = parts.parts,
-                                 .part_channel = parts.channel,
-                                 .ticket = tickets + (int64_t)post->channel * EPX_SIGNAL_PARTS_MAX};
-    return EPX_OK;
 }
 
 epx_status_t epx_nccl_post_failure(epx_fabric_t *base, int32_t failure_channel, epx_epoch_t epoch,
@@ -60,9 +42,6 @@ epx_status_t epx_nccl_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_
                               .channel = wait->channel,
                               .peer = wait->peer,
                               .at_least = wait->mode == EPX_WAIT_AT_LEAST,
-                              .either = wait->either,
-                              .early = wait->early,
-                              .begin = wait->begin,
                               .epoch = wait->epoch,
                               .gate = wait->gate,
                               .watches = wait->watches,
