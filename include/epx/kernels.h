@@ -141,7 +141,8 @@ typedef struct epx_part {
     int32_t divide;     /* >= 1 */
     int64_t dst_offset; /* bytes from the peer's base to row 0 */
     int64_t dst_stride;
-    int64_t bytes; /* per row */
+    int64_t bytes;  /* per row */
+    int32_t placed; /* EPX_PART_COPY: 1: what stays at this rank goes to the push's `own` places instead */
 } epx_part_t;
 
 #define EPX_PARTS_MAX 6
@@ -182,6 +183,18 @@ typedef struct epx_k_begun {
     uint32_t name;
 } epx_k_begun_t;
 
+/*
+ * Rows of a batch that entries have at the rank that pushes them: entry i those at list[x], x in first[i] +
+ * shift .. first[i] + shift + count[i] - 1, with shift = *start - *base. No two entries have the same one.
+ */
+typedef struct epx_k_places {
+    void *dst; /* row 0 */
+    int64_t stride;
+    const int32_t *first, *count; /* by entry */
+    const int32_t *list;
+    const int64_t *start, *base; /* [1] */
+} epx_k_places_t;
+
 /* Copies the entries of `runs` to the peers. Entries with a negative index are skipped (their destination is
  * untouched). */
 typedef struct epx_k_push {
@@ -195,6 +208,7 @@ typedef struct epx_k_push {
     int32_t units;         /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
     const int32_t *gate;   /* or NULL: nothing is copied unless this is 1 when the kernel runs */
     const struct epx_k_push *more; /* host, copied: another push made with this one, in no order; NULL */
+    epx_k_places_t own; /* where parts that are `placed` go in runs to `rank`, which is not negative then */
     epx_k_begun_t begun;
 } epx_k_push_t;
 
@@ -233,7 +247,8 @@ typedef struct epx_k_scatter {
     const void *src;
     void *dst;
     int64_t src_stride, dst_stride, bytes;
-    int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
+    int32_t without; /* 1 + an expert whose rows are left out; 0: none */
+    int32_t units;   /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_scatter_t;
 
 /* ---- sums ------------------------------------------------------------------------------------------------------- */

@@ -145,15 +145,14 @@ struct bulk_target {
 
 /* Pieces from one place to another; lane 0 alone does all of it. */
 template <typename B> struct bulk_mover {
+    typedef bulk_shared<B, bulk_target> shared;
+
     char *slots;
     uint64_t *phase;
     bulk_target *target;
     bulk_cursor<B::SLOTS> loaded, stored;
 
-    __device__ bulk_mover(char *dynamic, bulk_shared<B, bulk_target> &shared)
-    {
-        take_slots<B>(dynamic, shared, slots, phase, target);
-    }
+    __device__ bulk_mover(char *dynamic, shared &of) { take_slots<B>(dynamic, of, slots, phase, target); }
     __device__ void store_next()
     {
         phase_wait(phase + stored.slot, stored.parity);

@@ -4,10 +4,11 @@
  *
  * Rows at multiples of 16 bytes go by bulk copies, in pieces; other rows by a
  * warp each. Small parts are a thread's for each entry, and so are checksums,
- * which are serial. Several pushes are one launch.
+ * which are serial. Several pushes are one launch. Parts that are placed go to
+ * all their places instead: wide ones are read once for it.
  */
-#include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/checksum.cuh"
+#include "kernels/cuda/places.cuh"
 #include "kernels/cuda/progress.cuh"
 #include "kernels/cuda/table.h"
 
@@ -46,16 +47,36 @@ __device__ inline int32_t runs_of(const epx_k_push_t &args)
     return args.gate != nullptr && *(const volatile int32_t *)args.gate != 1 ? 0 : args.run_count;
 }
 
-/* Where one entry goes. */
+/* Where one entry goes; which one it is. */
 struct entry {
     int64_t source, row;
     char *base;
+    int64_t i;
+    bool stays; /* at this rank */
 };
 
 __device__ inline entry entry_at(const epx_k_push_t &args, const epx_run_t *run, int32_t j)
 {
     int64_t i = run->first + j;
-    return {args.index != nullptr ? args.index[i] : i, run->row + j, (char *)args.dst[run->peer]};
+    return {args.index != nullptr ? args.index[i] : i, run->row + j, (char *)args.dst[run->peer], i,
+            run->peer == args.rank};
+}
+
+__device__ inline bool is_placed(const epx_part_t &part, const entry &at) { return part.placed && at.stays; }
+
+/* From an entry's first[i] to its beginning in the list. */
+__device__ inline int32_t list_shift(const epx_k_places_t &own)
+{
+    return (int32_t)(fresh(own.start) - fresh(own.base));
+}
+
+/* Calls fn(address) for every place of an entry that is placed. */
+template <typename F>
+__device__ inline void each_place(const epx_k_places_t &own, const entry &at, const F &fn)
+{
+    int32_t first = fresh(own.first + at.i) + list_shift(own), count = fresh(own.count + at.i);
+    for (int32_t x = first; x < first + count; x++)
+        fn((char *)own.dst + fresh(own.list + x) * own.stride);
 }
 
 __device__ inline char *part_to(const epx_part_t &part, const entry &at)
@@ -74,18 +95,26 @@ __device__ inline void put_narrow(const epx_k_push_t &args, const epx_part_t &pa
     if (part.kind == EPX_PART_ORIGIN) {
         int32_t *to = (int32_t *)part_to(part, at), s = (int32_t)at.source;
         to[0] = args.rank, to[1] = s / args.columns, to[2] = s % args.columns;
+    } else if (is_placed(part, at)) {
+        each_place(args.own, at, [&](char *to) { copy_few(to, part_from(part, at), part.bytes); });
     } else {
         copy_few(part_to(part, at), part_from(part, at), part.bytes);
     }
 }
 
 /* All wide parts are cut into the same number of pieces. */
-__device__ inline void put_wide(const epx_part_t &part, const entry &at, int32_t piece, int32_t count)
+__device__ inline void put_wide(const epx_k_push_t &args, const epx_part_t &part, const entry &at,
+                                int32_t piece, int32_t count)
 {
     int32_t all = (int32_t)part.bytes, each = piece_bytes(all, count, GRAIN), from = piece * each,
             bytes = min(all - from, each);
-    if (bytes > 0)
-        copy_bytes<false>(part_to(part, at) + from, part_from(part, at) + from, bytes);
+    const char *src = part_from(part, at) + from;
+    if (bytes <= 0)
+        return;
+    if (is_placed(part, at))
+        each_place(args.own, at, [&](char *to) { copy_bytes<false>(to + from, src, bytes); });
+    else
+        copy_bytes<false>(part_to(part, at) + from, src, bytes);
 }
 
 /* Rows at any addresses: the wide parts, by a warp for each row. */
@@ -109,7 +138,7 @@ __global__ void __launch_bounds__(THREADS, 1)
             entry at = entry_at(args, runs + i, r - table.before[i]);
             for (int32_t p = 0; at.source >= 0 && p < args.parts; p++)
                 if (is_wide(args.part[p]))
-                    put_wide(args.part[p], at, piece, cut);
+                    put_wide(args, args.part[p], at, piece, cut);
         }
     }
 }
@@ -149,11 +178,48 @@ __device__ inline void put_all_narrow(const epx_k_push_t &args, const entry &at)
             put_narrow(args, args.part[p], at);
 }
 
-/* The wide parts of a push, by the movers of all blocks. */
-template <typename B, typename GROUP>
-__device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segments<TILE> &table,
-                                 bulk_mover<B> &mover)
+/* One warp: bytes from .. from + bytes - 1 of a part, of the entry that each lane has found (bytes <= 0:
+ * none). */
+template <typename B>
+__device__ inline void move_found(bulk_mover<B> &mover, const epx_k_push_t &args, const epx_part_t &part,
+                                  const entry &at, int32_t from, int32_t bytes)
 {
+    (void)args;
+    move_pieces(mover, part_to(part, at) + from, part_from(part, at) + from, bytes);
+}
+
+template <typename B>
+__device__ inline void move_found(place_mover<B> &mover, const epx_k_push_t &args, const epx_part_t &part,
+                                  const entry &at, int32_t from, int32_t bytes)
+{
+    placed_piece piece = {part_to(part, at) + from, part_from(part, at) + from, -1, 1, bytes};
+    if (bytes > 0 && is_placed(part, at)) {
+        piece.to = (char *)args.own.dst + from;
+        piece.first = fresh(args.own.first + at.i) + list_shift(args.own);
+        piece.count = fresh(args.own.count + at.i);
+    }
+    mover.put_all(piece);
+}
+
+/* Before the pieces of a push, and when all have been given to the mover. */
+template <typename B> __device__ inline void begin_push(bulk_mover<B> &, const epx_k_push_t &) {}
+template <typename B> __device__ inline void begin_push(place_mover<B> &mover, const epx_k_push_t &args)
+{
+    mover.settle();
+    mover.table = {args.own.list, args.own.stride};
+}
+template <typename B> __device__ inline void end_pushes(bulk_mover<B> &mover)
+{
+    if (lane_id() == 0)
+        mover.finish();
+}
+template <typename B> __device__ inline void end_pushes(place_mover<B> &mover) { mover.finish(); }
+
+/* The wide parts of a push, by the movers of all blocks. */
+template <typename B, typename GROUP, typename M>
+__device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segments<TILE> &table, M &mover)
+{
+    begin_push(mover, args);
     int64_t warp = (int64_t)blockIdx.x * B::WARPS + GROUP::thread() / WARP,
             step = (int64_t)gridDim.x * B::WARPS;
     int32_t all = runs_of(args);
@@ -166,7 +232,7 @@ __device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segme
         int64_t units = (int64_t)total * cut;
         for (int64_t first = warp; first < units; first += WARP * step) {
             int64_t unit = first + lane_id() * step;
-            entry at = {-1, 0, nullptr};
+            entry at = {-1, 0, nullptr, 0, false};
             int32_t piece = 0;
             if (unit < units) {
                 int32_t u = (int32_t)(unit / cut), r = spread(u, total),
@@ -180,8 +246,7 @@ __device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segme
                     continue;
                 int32_t each = bulk_piece((int32_t)part.bytes, cut), from = piece * each,
                         bytes = min((int32_t)part.bytes - from, each);
-                move_pieces(mover, part_to(part, at) + from, part_from(part, at) + from,
-                            at.source >= 0 ? bytes : 0);
+                move_found(mover, args, part, at, from, at.source >= 0 ? bytes : 0);
             }
         }
     }
@@ -190,7 +255,7 @@ __device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segme
 /* Rows at multiples of 16 bytes: some warps ask for bulk copies of the wide
  * parts, others do the small parts.
  */
-template <typename B>
+template <typename B, typename M>
 __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
     push_bulk(const __grid_constant__ push_set set, int32_t widest)
 {
@@ -198,17 +263,16 @@ __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
     typedef part_of_block<B::THREADS, NARROW_THREADS, 2> others;
     extern __shared__ __align__(128) char dynamic[];
     __shared__ segments<TILE> tables[2];
-    __shared__ bulk_shared<B, bulk_target> shared;
+    __shared__ typename M::shared shared;
     if (threadIdx.x < B::THREADS) {
-        bulk_mover<B> mover(dynamic, shared);
+        M mover(dynamic, shared);
         behind_previous();
         let_next_begin();
         say_begun(set.one[0].begun);
         for (int32_t x = 0; x < set.count; x++)
             if (has_wide(set.one[x]))
                 move_wide<B, movers>(set.one[x], widest, tables[0], mover);
-        if (lane_id() == 0)
-            mover.finish();
+        end_pushes(mover);
     } else {
         behind_previous();
         let_next_begin();
@@ -243,17 +307,17 @@ __global__ void __launch_bounds__(THREADS, 1)
 }
 
 launch_site rows_site, entries_site;
-template <typename B> launch_site bulk_site;
+template <typename M> launch_site bulk_site;
 
 /* What a set of pushes has. */
 struct push_kinds {
     int32_t widest;
-    bool wide, aligned, narrow, checksums;
+    bool wide, aligned, narrow, checksums, placed; /* placed: wide ones */
 };
 
 push_kinds kinds_of(const push_set &set)
 {
-    push_kinds k = {0, false, true, false, false};
+    push_kinds k = {0, false, true, false, false, false};
     for (int32_t x = 0; x < set.count; x++) {
         for (int32_t p = 0; p < set.one[x].parts; p++) {
             const epx_part_t &part = set.one[x].part[p];
@@ -264,6 +328,8 @@ push_kinds kinds_of(const push_set &set)
                                           part.dst_stride | part.bytes) %
                                                  16 ==
                                              0;
+                k.placed = k.placed || part.placed;
+                k.aligned = k.aligned && (!part.placed || by_16(set.one[x].own.dst, set.one[x].own.stride));
             } else if (part.kind == EPX_PART_CHECKSUM) {
                 k.checksums = true;
             } else {
@@ -274,11 +340,12 @@ push_kinds kinds_of(const push_set &set)
     return k;
 }
 
-template <typename B> epx_status_t push_by_bulk(const push_set &set, int32_t widest, epx_stream_t stream)
+template <typename B, typename M>
+epx_status_t push_by_bulk(const push_set &set, int32_t widest, epx_stream_t stream)
 {
-    int blocks = persistent_blocks(bulk_site<B>, push_bulk<B>, B::THREADS + NARROW_THREADS, B::SHARED,
+    int blocks = persistent_blocks(bulk_site<M>, push_bulk<B, M>, B::THREADS + NARROW_THREADS, B::SHARED,
                                    set.one[0].units);
-    return launch("push", {blocks, B::THREADS + NARROW_THREADS, B::SHARED, 1, true}, stream, push_bulk<B>,
+    return launch("push", {blocks, B::THREADS + NARROW_THREADS, B::SHARED, 1, true}, stream, push_bulk<B, M>,
                   set, widest);
 }
 
@@ -298,8 +365,10 @@ epx_status_t push_together(push_set &set, epx_stream_t stream)
     push_kinds k = kinds_of(set);
     epx_status_t status = EPX_OK;
     bool by_bulk = k.wide && k.aligned;
-    if (by_bulk)
-        status = push_by_bulk<move_build>(set, k.widest, stream);
+    if (by_bulk && k.placed)
+        status = push_by_bulk<move_build, place_mover<move_build>>(set, k.widest, stream);
+    else if (by_bulk)
+        status = push_by_bulk<move_build, bulk_mover<move_build>>(set, k.widest, stream);
     else if (k.wide)
         status = push_by_rows(set, k.widest, stream);
     bool narrow = k.narrow && !by_bulk;

@@ -4,7 +4,7 @@
  * Rows at multiples of 16 bytes: a warp's pieces stand in its slots of shared memory and go from there to all
  * their places. Others: a warp holds one in registers.
  */
-#include "kernels/cuda/bulk.cuh"
+#include "kernels/cuda/places.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -13,6 +13,12 @@ namespace
 {
 
 enum { THREADS = 1024, TILE = 1024, GRAIN = 2048, UNROLL = 8 };
+
+/* Rows of expert e that are moved. */
+__device__ inline int32_t rows_of(const epx_k_scatter_t &args, int32_t e)
+{
+    return e == args.without - 1 ? 0 : (int32_t)fresh(args.rows.count + e);
+}
 
 /* The places of a row, 32 at a time: lane x has the address of entry x. */
 struct places_of {
@@ -70,11 +76,11 @@ __global__ void __launch_bounds__(THREADS, 1) scatter_rows(const __grid_constant
     let_next_begin();
     int32_t bytes = (int32_t)args.bytes;
     for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {
-        const int64_t *start = args.rows.start + tile, *count = args.rows.count + tile;
+        const int64_t *start = args.rows.start + tile;
         int32_t n = min(args.rows.experts - tile, (int32_t)TILE);
         if (tile > 0)
             __syncthreads();
-        int32_t total = add_up<THREADS>(table, n, [&](int32_t e) { return (int32_t)fresh(count + e); });
+        int32_t total = add_up<THREADS>(table, n, [&](int32_t e) { return rows_of(args, tile + e); });
         int32_t cut = cut_rows(total, bytes, GRAIN), each = piece_bytes(bytes, cut, GRAIN);
         for (int32_t unit = warp_of_grid(); unit < total * cut; unit += warps_of_grid()) {
             int32_t r = unit / cut, from = (unit - r * cut) * each, e = find_segment(table.before, n, r);
@@ -85,121 +91,40 @@ __global__ void __launch_bounds__(THREADS, 1) scatter_rows(const __grid_constant
     }
 }
 
-/* What is in a slot: its first places, one for each lane. */
-struct scatter_note {
-    int32_t place[WARP];
-    int32_t first, count, from, bytes;
-};
-
-/* One warp: pieces through its slots, each to all of its places; a lane stores to every 32nd of them. */
-template <typename B> struct scatter_mover {
-    const epx_k_scatter_t &args;
-    char *slots;
-    uint64_t *phase;
-    scatter_note *note;
-    bulk_cursor<B::SLOTS> loaded, stored;
-
-    __device__ scatter_mover(const epx_k_scatter_t &of, char *dynamic, bulk_shared<B, scatter_note> &shared)
-        : args(of)
-    {
-        take_slots<B>(dynamic, shared, slots, phase, note);
-    }
-    __device__ int32_t entry(int32_t first, int32_t count) const
-    {
-        return lane_id() < count ? fresh(args.list + first + lane_id()) : 0;
-    }
-    __device__ void store_next()
-    {
-        phase_wait(phase + stored.slot, stored.parity);
-        const scatter_note &n = note[stored.slot];
-        for (int32_t x = lane_id(); x < n.count; x += WARP) {
-            int64_t place = x < WARP ? n.place[x] : fresh(args.list + n.first + x);
-            bulk_store((char *)args.dst + place * args.dst_stride + n.from, slots + stored.slot * B::BYTES,
-                       (uint32_t)n.bytes);
-        }
-        bulk_close_group();
-        stored.step();
-    }
-    /* entry: this lane's place, or anything where there is none. */
-    __device__ void put(const char *src, int32_t entry, int32_t first, int32_t count, int32_t from,
-                        int32_t bytes)
-    {
-        if (loaded.item >= B::SLOTS)
-            bulk_wait_read<B::SLOTS - B::AHEAD - 1>();
-        __syncwarp();
-        note[loaded.slot].place[lane_id()] = entry;
-        if (lane_id() == 0) {
-            scatter_note &n = note[loaded.slot];
-            n.first = first, n.count = count, n.from = from, n.bytes = bytes;
-            bulk_load(slots + loaded.slot * B::BYTES, src, (uint32_t)bytes, phase + loaded.slot);
-        }
-        __syncwarp();
-        loaded.step();
-        if (loaded.item - stored.item > B::AHEAD)
-            store_next();
-    }
-    __device__ void finish()
-    {
-        while (stored.item < loaded.item)
-            store_next();
-        bulk_wait_all();
-    }
-};
-
-/* A piece of a row, on the lane that found it. */
-struct scatter_piece {
-    int32_t g, first, count, from; /* count 0: there is none */
-
-    __device__ scatter_piece of_lane(int x) const
-    {
-        return {__shfl_sync(ALL, g, x), __shfl_sync(ALL, first, x), __shfl_sync(ALL, count, x),
-                __shfl_sync(ALL, from, x)};
-    }
-};
-
 /* Rows at multiples of 16 bytes. */
 template <typename B>
 __global__ void __launch_bounds__(B::THREADS, 1) scatter_bulk(const __grid_constant__ epx_k_scatter_t args)
 {
     extern __shared__ __align__(128) char dynamic[];
     __shared__ segments<TILE> table;
-    __shared__ bulk_shared<B, scatter_note> shared;
-    scatter_mover<B> mover(args, dynamic, shared);
+    __shared__ typename place_mover<B>::shared shared;
+    place_mover<B> mover(dynamic, shared);
+    mover.table = {args.list, args.dst_stride};
     behind_previous();
     let_next_begin();
     int32_t width = (int32_t)args.bytes;
     for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {
-        const int64_t *start = args.rows.start + tile, *count = args.rows.count + tile;
+        const int64_t *start = args.rows.start + tile;
         int32_t n = min(args.rows.experts - tile, (int32_t)TILE);
         if (tile > 0)
             __syncthreads();
-        int32_t total = add_up<B::THREADS>(table, n, [&](int32_t e) { return (int32_t)fresh(count + e); });
+        int32_t total = add_up<B::THREADS>(table, n, [&](int32_t e) { return rows_of(args, tile + e); });
         int32_t cut = bulk_cut<B>(total, width), each = bulk_piece(width, cut);
         int64_t units = (int64_t)total * cut, step = warps_of_grid();
         for (int64_t begin = warp_of_grid(); begin < units; begin += WARP * step) {
             int64_t unit = begin + lane_id() * step;
-            scatter_piece piece = {0, 0, 0, 0};
+            placed_piece piece = {nullptr, nullptr, 0, 0, 0};
             if (unit < units) {
-                int32_t r = (int32_t)(unit / cut), e = find_segment_alone(table.before, n, r);
-                piece.from = (int32_t)(unit - (int64_t)r * cut) * each;
-                piece.g = (int32_t)fresh(start + e) + r - table.before[e];
-                piece.first = fresh(args.first + piece.g);
-                piece.count = piece.from < width ? fresh(args.count + piece.g) : 0;
+                int32_t r = (int32_t)(unit / cut), e = find_segment_alone(table.before, n, r),
+                        from = (int32_t)(unit - (int64_t)r * cut) * each;
+                int64_t g = fresh(start + e) + r - table.before[e];
+                piece.first = fresh(args.first + g);
+                piece.count = fresh(args.count + g);
+                piece.to = (char *)args.dst + from;
+                piece.from = (const char *)args.src + g * args.src_stride + from;
+                piece.bytes = min(width - from, each);
             }
-            unsigned mask = __ballot_sync(ALL, piece.count > 0);
-            scatter_piece next = piece.of_lane(mask != 0 ? __ffs(mask) - 1 : 0);
-            int32_t entry = mover.entry(next.first, next.count);
-            while (mask != 0) {
-                scatter_piece now = next;
-                int32_t here = entry;
-                mask &= mask - 1;
-                if (mask != 0) {
-                    next = piece.of_lane(__ffs(mask) - 1);
-                    entry = mover.entry(next.first, next.count); /* on its way while this one is dealt with */
-                }
-                mover.put((const char *)args.src + now.g * args.src_stride + now.from, here, now.first,
-                          now.count, now.from, min(width - now.from, each));
-            }
+            mover.put_all(piece);
         }
     }
     mover.finish();

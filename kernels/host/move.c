@@ -30,6 +30,19 @@ static void push_copy(const epx_k_push_t *args, const epx_run_t *run, const epx_
     }
 }
 
+/* What this rank keeps, to all of its places. */
+static void push_own(const epx_k_push_t *args, const epx_run_t *run, const epx_part_t *part)
+{
+    const epx_k_places_t *own = &args->own;
+    int64_t shift = *own->start - *own->base;
+    for (int64_t i = run->first; i < run->first + run->rows; i++) {
+        int64_t s = args->index != NULL ? args->index[i] : i;
+        for (int64_t x = own->first[i] + shift; s >= 0 && x < own->first[i] + shift + own->count[i]; x++)
+            copy_row((char *)own->dst + own->list[x] * own->stride,
+                     (const char *)part->src + s / part->divide * part->src_stride, part->bytes);
+    }
+}
+
 static void push_checksum(const epx_k_push_t *args, const epx_run_t *run, const epx_part_t *part, char *to)
 {
     for (int32_t j = 0; j < run->rows; j++, to += part->dst_stride) {
@@ -64,6 +77,10 @@ static void push_one(const epx_k_push_t *args)
             continue;
         for (int32_t p = 0; p < args->parts; p++) {
             const epx_part_t *part = &args->part[p];
+            if (part->placed && run->peer == args->rank) {
+                push_own(args, run, part);
+                continue;
+            }
             char *to = (char *)args->dst[run->peer] + part->dst_offset + run->row * part->dst_stride;
             switch (part->kind) {
             case EPX_PART_COPY: push_copy(args, run, part, to); break;
@@ -114,7 +131,7 @@ epx_status_t epx_host_scatter(const epx_k_scatter_t *args, epx_stream_t stream)
     (void)stream;
     for (int32_t e = 0; e < args->rows.experts; e++) {
         int64_t first = args->rows.start[e], end = first + args->rows.count[e];
-        for (int64_t g = first; g < end; g++)
+        for (int64_t g = first; g < end && e != args->without - 1; g++)
             for (int64_t x = args->first[g]; x < (int64_t)args->first[g] + args->count[g]; x++)
                 copy_row((char *)args->dst + args->list[x] * args->dst_stride,
                          (const char *)args->src + g * args->src_stride, args->bytes);

@@ -14,7 +14,7 @@ int64_t epx_ragged_state_bytes(const epx_shape_t *shape, const epx_ragged_areas_
     int64_t pairs = areas->rank_wire ? (int64_t)areas->chunks * shape->ranks : 0;
     int64_t staged = areas->staging.bytes > 0 ? areas->plan.runs_bytes + pairs * (int64_t)sizeof(int64_t) : 0;
     return (int64_t)sizeof(epx_ragged_state_t) + (int64_t)sizeof(uint64_t) * EPX_MOVES * shape->depth +
-           staged + calls;
+           (int64_t)sizeof(epx_ragged_own_t) * shape->depth + staged + calls;
 }
 
 int64_t epx_ragged_report_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas)
@@ -30,7 +30,8 @@ epx_ragged_state_t *epx_ragged_state(const epx_ragged_t *ragged, const epx_plan_
     if (state->sent == NULL) {
         const epx_shape_t *shape = ragged->base.env.shape;
         int32_t chunks = ragged->areas.chunks;
-        char *end = (char *)(state->epoch + (int64_t)EPX_MOVES * shape->depth);
+        state->own = (epx_ragged_own_t *)(void *)(state->epoch + (int64_t)EPX_MOVES * shape->depth);
+        char *end = (char *)(state->own + shape->depth);
         if (epx_ragged_is_staged(ragged)) {
             state->runs = (epx_run_t *)(void *)end;
             state->arriving = (int64_t *)(void *)(end + ragged->areas.plan.runs_bytes);

@@ -4,7 +4,7 @@
 
 #include "ragged/internal.h"
 
-static int is_checked(const epx_ragged_call_t *call)
+int epx_ragged_is_checked(const epx_ragged_call_t *call)
 {
     return call->shape->check == EPX_CHECK_CANARY || call->shape->check == EPX_CHECK_FULL;
 }
@@ -233,7 +233,7 @@ static epx_status_t check_wire(const epx_ragged_call_t *call)
 
 epx_status_t epx_ragged_check_arrived(const epx_ragged_call_t *call)
 {
-    if (!is_checked(call))
+    if (!epx_ragged_is_checked(call))
         return EPX_OK;
     epx_k_rows_t rows = epx_ragged_batch_rows(call);
     found_t found;
@@ -254,7 +254,7 @@ epx_status_t epx_ragged_check_arrived(const epx_ragged_call_t *call)
 
 epx_status_t epx_ragged_check_caller(const epx_ragged_call_t *call, const void *y, const char *name)
 {
-    if (!is_checked(call))
+    if (!epx_ragged_is_checked(call))
         return EPX_OK;
     const epx_transport_env_t *env = &call->ragged->base.env;
     found_t found;
@@ -271,7 +271,7 @@ epx_status_t epx_ragged_check_caller(const epx_ragged_call_t *call, const void *
 
 epx_status_t epx_ragged_check_home(const epx_ragged_call_t *call)
 {
-    if (!is_checked(call))
+    if (!epx_ragged_is_checked(call))
         return EPX_OK;
     const epx_ragged_areas_t *areas = &call->ragged->areas;
     const epx_transport_env_t *env = &call->ragged->base.env;

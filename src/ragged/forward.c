@@ -1,11 +1,32 @@
 /* Forward pass of `ragged`: x to the experts, y home. SPDX-License-Identifier: Apache-2.0 */
 #include "ragged/internal.h"
 
+/* Where an expanded batch's rows go. */
+static void *rows_of(const epx_ragged_call_t *call, const epx_batch_t *batch)
+{
+    return batch->into_rows != NULL ? batch->into_rows
+                                    : epx_ragged_batch_at(call, call->ragged->areas.batch_rows);
+}
+
+static epx_ragged_own_t *own_of(const epx_ragged_call_t *call)
+{
+    return &epx_ragged_state(call->ragged, call->plan)->own[call->wave % call->shape->depth];
+}
+
+/* Whether own rows go to their places at once (epx_ragged_own_t). */
+static int places_own(const epx_ragged_call_t *call)
+{
+    const epx_ragged_areas_t *areas = &call->ragged->areas;
+    return areas->rank_wire && !areas->indexed && !epx_ragged_is_checked(call);
+}
+
 epx_status_t epx_ragged_dispatch_start(epx_transport_t *transport, epx_plan_base_t *plan, int32_t wave,
                                        const void *x, const epx_batch_t *batch, epx_stream_t stream)
 {
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_DISPATCH, wave, stream);
     epx_ragged_begin(&call);
+    call.own_rows = places_own(&call) ? rows_of(&call, batch) : NULL;
+    *own_of(&call) = (epx_ragged_own_t){.x = x, .rows = call.own_rows};
     epx_status_t status = epx_ragged_send_rows(&call, x, batch->aux);
     return status == EPX_OK ? epx_ragged_post(&call) : status;
 }
@@ -60,12 +81,14 @@ static epx_status_t hand_over_indexed(const epx_ragged_call_t *call, epx_batch_t
 /* Wire rows to their places. */
 static epx_status_t hand_over_expanded(const epx_ragged_call_t *call, epx_batch_t *batch)
 {
-    const epx_ragged_areas_t *areas = &call->ragged->areas;
     const int32_t *index = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->index);
-    batch->rows = batch->into_rows != NULL ? batch->into_rows : epx_ragged_batch_at(call, areas->batch_rows);
+    const epx_ragged_own_t *own = own_of(call);
+    batch->rows = rows_of(call, batch);
     batch->row_index = NULL;
     epx_status_t status = expand_aux(call, index, batch);
-    if (status != EPX_OK)
+    if (status == EPX_OK && own->rows != NULL && own->rows != batch->rows)
+        status = epx_ragged_place_own(call, own->x, batch->rows);
+    if (status != EPX_OK || (own->rows != NULL && call->shape->ranks == 1))
         return status;
     /* Every wire row is read once, and written to all its places. */
     epx_k_scatter_t args = {.units = call->shape->sm_budget,
@@ -77,7 +100,8 @@ static epx_status_t hand_over_expanded(const epx_ragged_call_t *call, epx_batch_
                             .dst = batch->rows,
                             .src_stride = call->shape->row_bytes,
                             .dst_stride = call->shape->row_bytes,
-                            .bytes = call->shape->row_bytes};
+                            .bytes = call->shape->row_bytes,
+                            .without = own->rows != NULL ? call->shape->rank + 1 : 0};
     return call->kernels->scatter(&args, call->stream);
 }
 

@@ -118,6 +118,27 @@ typedef struct epx_ragged {
     int64_t *wire_rows;          /* [S, C, S] rank wire */
 } epx_ragged_t;
 
+/*
+ * Own rows at once: on the rank wire, where batches are expanded, a dispatch's start takes the rows that stay
+ * at this rank from x to all of their places in the batch, while the others travel, and its finish expands
+ * what came from others. Why nobody is hurt:
+ *
+ *   The batch of a slot is free at the start of wave w: the combine of wave w - depth has ended (or the
+ * dispatch_backward, which gradients and a dispatch made again wait for), the same that frees peers' slots.
+ * Memory of the caller is this wave's from the start on that it was given to.
+ *
+ *   Own rows are then nowhere in the slot. Whoever reads a slot's rows by sender leaves this rank's out; what
+ * stands beside rows (aux, lists, heads) is in the slot as ever. With EPX_CHECK=canary or full the slot is
+ * looked at as a whole, and rows go there.
+ *
+ *   Where the finish is given other memory than the start was, own rows go there too, from x again, which is
+ * the caller's until the finish.
+ */
+typedef struct epx_ragged_own {
+    const void *x;
+    void *rows; /* where the start has put them; NULL: into the slot */
+} epx_ragged_own_t;
+
 /* Handle part of a plan. */
 typedef struct epx_ragged_state {
     int32_t *sent, *arrived; /* [EPX_MOVES, C] calls made and not yet accounted; behind the epochs */
@@ -127,7 +148,8 @@ typedef struct epx_ragged_state {
     int32_t known;
     epx_run_t *runs;
     int64_t *arriving;
-    uint64_t epoch[]; /* [depth, EPX_MOVES] of the movements in flight */
+    epx_ragged_own_t *own; /* [depth] of the dispatches in flight; behind the epochs */
+    uint64_t epoch[];      /* [depth, EPX_MOVES] of the movements in flight */
 } epx_ragged_state_t;
 
 /*
@@ -188,6 +210,7 @@ typedef struct epx_ragged_call {
     char *scratch;         /* of the lane */
     epx_ragged_target_t target[2];
     int32_t targets;
+    void *own_rows; /* of the batch that this rank's own rows go to when others are sent; NULL: to the slot */
     epx_stream_t stream;
 } epx_ragged_call_t;
 
@@ -223,6 +246,8 @@ void epx_ragged_account(epx_transport_t *transport, epx_plan_base_t *plan);
 
 /* ---- send.c: x or dout to the experts; y or dx home ---- */
 epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux);
+/* A dispatch's own rows alone, from x to their places of the batch at `rows`. */
+epx_status_t epx_ragged_place_own(const epx_ragged_call_t *call, const void *x, void *rows);
 /* dots: [rows_max] by place, or NULL. Partial sums of the rank wire are weighted in the forward pass. */
 epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots);
 
@@ -245,6 +270,7 @@ epx_status_t epx_ragged_fill_staged_home(const epx_ragged_call_t *call);
 epx_status_t epx_ragged_fill_staged_out(const epx_ragged_call_t *call);
 
 /* ---- check.c: EPX_CHECK=canary and full; EPX_OK at once otherwise ---- */
+int epx_ragged_is_checked(const epx_ragged_call_t *call);
 epx_status_t epx_ragged_fill_slot(const epx_ragged_call_t *call);    /* when all of it has been read */
 epx_status_t epx_ragged_fill_returns(const epx_ragged_call_t *call); /* after the last wave has been read */
 epx_status_t epx_ragged_check_arrived(const epx_ragged_call_t *call);

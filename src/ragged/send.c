@@ -121,6 +121,36 @@ static void add_lists(const epx_ragged_call_t *call, const target_t *to, epx_k_p
              to->slot_offset + to->slot->head, sizeof(int64_t));
 }
 
+/* Rows of mine for myself go to their places of the batch at `rows`. The list of the receiver, which its
+ * places are in, is by region here and by sender there. */
+static void place_own(const epx_ragged_call_t *call, epx_k_push_t *push, void *rows)
+{
+    const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
+    int32_t rank = call->shape->rank;
+    push->part[0].placed = 1;
+    push->own = (epx_k_places_t){.dst = rows,
+                                 .stride = call->shape->row_bytes,
+                                 .first = epx_ragged_plan_at(call, plan->wire_first),
+                                 .count = epx_ragged_plan_at(call, plan->wire_count),
+                                 .list = epx_ragged_plan_at(call, plan->list_place),
+                                 .start = epx_ragged_pairs(call, plan->home_start) + rank,
+                                 .base = epx_ragged_pairs(call, plan->wire_start) + rank};
+}
+
+epx_status_t epx_ragged_place_own(const epx_ragged_call_t *call, const void *x, void *rows)
+{
+    const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
+    const target_t *to = &call->target[0];
+    epx_k_push_t push = new_push(call);
+    push.index = epx_ragged_plan_at(call, plan->wire_token);
+    by_pair(call, to, &push, plan->wire_runs);
+    push.runs += call->shape->rank;
+    push.run_count = 1;
+    add_part(&push, EPX_PART_COPY, x, call->shape->row_bytes, 1, 0, call->shape->row_bytes);
+    place_own(call, &push, rows);
+    return call->kernels->push(&push, call->stream);
+}
+
 static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const target_t *to, const void *rows,
                                    const void *aux)
 {
@@ -134,6 +164,8 @@ static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const target_t
     push[WIRE].index = epx_ragged_plan_at(call, plan->wire_token);
     by_pair(call, to, &push[WIRE], plan->wire_runs);
     add_rows(call, to, &push[WIRE], rows, aux, 1);
+    if (call->own_rows != NULL)
+        place_own(call, &push[WIRE], call->own_rows);
     by_assignment(call, to, &push[PLACES]);
     add_table(call, to, &push[PLACES], plan->wire_row, to->slot->index);
     add_place_parts(call, to, &push[PLACES]);

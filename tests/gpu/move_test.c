@@ -19,8 +19,9 @@ static int64_t some_bytes(dice_t *dice)
 
 typedef struct push_case {
     twin_t source, index, runs, peers, target[PEERS];
+    twin_t first, count, list, from, places; /* where a part goes that is placed */
     epx_k_push_t args;
-    int64_t sources;
+    int64_t sources, places_at;
 } push_case_t;
 
 static epx_k_push_t push_args(const push_case_t *c, int device)
@@ -32,7 +33,51 @@ static epx_k_push_t push_args(const push_case_t *c, int device)
     for (int32_t p = 0; p < args.parts; p++)
         if (args.part[p].kind != EPX_PART_ORIGIN)
             args.part[p].src = (char *)side_of(&c->source, device) + (int64_t)(intptr_t)args.part[p].src;
+    if (c->places.bytes > 0) {
+        const int64_t *from = side_of(&c->from, device);
+        args.own = (epx_k_places_t){.dst = (char *)side_of(&c->places, device) + c->places_at,
+                                    .stride = c->args.own.stride,
+                                    .first = side_of(&c->first, device),
+                                    .count = side_of(&c->count, device),
+                                    .list = side_of(&c->list, device),
+                                    .start = from,
+                                    .base = from + 1};
+    }
     return args;
+}
+
+static int32_t *ints(const twin_t *twin) { return (int32_t *)(void *)twin->host; }
+
+/* Lets one part of rows that stay here go to places: any number of each entry, all of them different. */
+static void make_places(push_case_t *c, dice_t *dice, int64_t rows)
+{
+    int32_t p = (int32_t)dice_range(dice, 0, c->args.parts - 1);
+    epx_part_t *part = &c->args.part[p];
+    if (part->kind != EPX_PART_COPY || dice_range(dice, 0, 4) == 0)
+        return;
+    int64_t many = part->bytes <= 2048 && dice_range(dice, 0, 4) == 0 ? 70 : 8,
+            shift = dice_range(dice, -5, 5), places = 0;
+    part->placed = 1;
+    c->args.rank = (int32_t)dice_range(dice, 0, PEERS - 1);
+    c->args.own.stride = part->src_stride;
+    c->places_at = dice_range(dice, 0, 3) == 0 ? 4 : 0;
+    c->first = twin_make((size_t)rows * 4), c->count = twin_make((size_t)rows * 4);
+    for (int64_t i = 0; i < rows; i++) {
+        ints(&c->first)[i] = (int32_t)(places - shift);
+        places += ints(&c->count)[i] = (int32_t)dice_range(dice, 0, many);
+    }
+    c->list = twin_make((size_t)places * 4 + 4);
+    for (int64_t i = 0; i < places; i++) {
+        int64_t j = dice_range(dice, 0, i);
+        ints(&c->list)[i] = ints(&c->list)[j];
+        ints(&c->list)[j] = (int32_t)i;
+    }
+    c->from = twin_make(2 * sizeof(int64_t));
+    ((int64_t *)(void *)c->from.host)[0] = 100 + shift;
+    ((int64_t *)(void *)c->from.host)[1] = 100;
+    c->places = twin_make((size_t)(places * c->args.own.stride) + 16);
+    twin_send(&c->first), twin_send(&c->count), twin_send(&c->list), twin_send(&c->from),
+        twin_send(&c->places);
 }
 
 /* Parts, whose rows lie behind each other at the target; returns the bytes of a peer's target. */
@@ -109,6 +154,7 @@ static void push(void)
         c.runs = twin_make((size_t)c.args.run_count * sizeof(epx_run_t));
         c.peers = twin_make(PEERS * sizeof(void *));
         make_runs(&c, &dice, rows);
+        make_places(&c, &dice, rows);
         for (int64_t i = 0; i < source_bytes; i++)
             c.source.host[i] = (unsigned char)(i * 7 + i / 251);
         for (int64_t i = 0; i < rows && c.index.bytes > 0; i++)
@@ -129,6 +175,8 @@ static void push(void)
         CHECK(epx_cuda_push(device, NULL) == EPX_OK, "%s", epx_last_error());
         for (int i = 0; i < PEERS; i++)
             twin_same(&c.target[i], "target");
+        if (c.places.bytes > 0)
+            twin_same(&c.places, "places");
     }
 }
 
@@ -218,6 +266,7 @@ static void scatter(void)
             source.host[i] = (unsigned char)(i * 7 + i / 251);
         twin_send(&start), twin_send(&count), twin_send(&first), twin_send(&entries), twin_send(&list);
         twin_send(&source), twin_send(&target);
+        int32_t without = dice_range(&dice, 0, 1) ? (int32_t)dice_range(&dice, 0, senders) : 0;
         for (int device = 0; device <= 1; device++) {
             epx_k_scatter_t args = {.rows = {side_of(&start, device), side_of(&count, device), senders},
                                     .first = side_of(&first, device),
@@ -227,7 +276,8 @@ static void scatter(void)
                                     .dst = (char *)side_of(&target, device) + offset,
                                     .src_stride = bytes + slack,
                                     .dst_stride = bytes + slack,
-                                    .bytes = bytes};
+                                    .bytes = bytes,
+                                    .without = without};
             CHECK((device ? epx_cuda_scatter : epx_host_scatter)(&args, NULL) == EPX_OK, "%s",
                   epx_last_error());
         }

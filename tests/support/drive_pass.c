@@ -68,7 +68,10 @@ static int made(flight_t *f, const char *call, epx_status_t status)
 static void dispatch_start(flight_t *f, int w)
 {
     f->batch[w % 2] = wave_batch(f->pass, &f->wave[w % 2]);
-    CALL(f, epx_dispatch_start, w, f->pass->plan, w, f->x.data, &f->batch[w % 2], rank_stream());
+    epx_batch_t begun = f->batch[w % 2];
+    if (w % 2 == 1 && !f->pass->session->p->in_caller) /* where rows go may be said at the finish alone */
+        begun.into_rows = NULL;
+    CALL(f, epx_dispatch_start, w, f->pass->plan, w, f->x.data, &begun, rank_stream());
 }
 
 static void dispatch_finish(flight_t *f, int w)
