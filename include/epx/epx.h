@@ -366,7 +366,9 @@ typedef struct epx_origin {
 /*
  * Rows that arrived for this rank's experts in one wave, grouped by expert (local experts ascending). Valid
  * until the wave's combine (or dispatch_backward) has run in stream order. Rows outside the counted ones are
- * never read or promised. into_* may be NULL: the library's own memory.
+ * never read or promised. into_* may be NULL: the library's own memory. What a start is given of it is the
+ * wave's from then on (the first rows may be put there at once); the finish says where the batch lies, and a
+ * start may leave it open (NULL, but with batch_in_caller).
  */
 typedef struct epx_batch {
     size_t size;
