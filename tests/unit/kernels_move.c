@@ -53,11 +53,11 @@ Test(kernels_push, every_part_of_every_entry_arrives)
                              .rank = 6,
                              .columns = columns};
         int64_t dst_stride = bytes + dice_range(&dice, 0, 3);
-        args.part[0] = (epx_part_t){EPX_PART_COPY, source, stride, divide, 100, dst_stride, bytes};
+        args.part[0] = (epx_part_t){EPX_PART_COPY, source, stride, divide, 100, dst_stride, bytes, 0};
         args.part[1] =
             (epx_part_t){.kind = EPX_PART_ORIGIN, .divide = 1, .dst_offset = 20000, .dst_stride = 12};
-        args.part[2] = (epx_part_t){EPX_PART_COPY, source + 40000, 4, 1, 30000, 4, 4};
-        args.part[3] = (epx_part_t){EPX_PART_CHECKSUM, source, stride, divide, 40000, 4, bytes};
+        args.part[2] = (epx_part_t){EPX_PART_COPY, source + 40000, 4, 1, 30000, 4, 4, 0};
+        args.part[3] = (epx_part_t){EPX_PART_CHECKSUM, source, stride, divide, 40000, 4, bytes, 0};
         fill_all();
         for (int32_t r = 0; r < 5; r++) {
             for (int32_t j = 0; j < runs[r].rows; j++) {
@@ -87,7 +87,7 @@ Test(kernels_push, packed_rows)
     void *dst[1] = {target[0]};
     epx_run_t run = {3, 2, 0, 5};
     epx_k_push_t args = {.dst = dst, .runs = &run, .run_count = 1, .parts = 1};
-    args.part[0] = (epx_part_t){EPX_PART_COPY, source, 48, 1, 8, 48, 48};
+    args.part[0] = (epx_part_t){EPX_PART_COPY, source, 48, 1, 8, 48, 48, 0};
     memcpy(wanted[0] + 8 + 2 * 48, source + 3 * 48, 5 * 48);
     epx_host_push(&args, NULL);
     cr_assert_eq(memcmp(target, wanted, sizeof(wanted)), 0);
@@ -159,7 +159,7 @@ Test(kernels_push, offsets_past_32_bits)
     int32_t index[] = {0, 7};
     epx_run_t run = {1, 2, 0, 1};
     epx_k_push_t push = {.dst = dst, .index = index, .runs = &run, .run_count = 1, .parts = 1};
-    push.part[0] = (epx_part_t){EPX_PART_COPY, far, stride, 2, 16, stride, 32};
+    push.part[0] = (epx_part_t){EPX_PART_COPY, far, stride, 2, 16, stride, 32, 0};
     epx_host_push(&push, NULL); /* entry 1, index 7, row 3 -> row 2 */
     cr_assert_eq(memcmp(far + stride * 2 + 16, far + stride * 3, 32), 0);
 
