@@ -14,7 +14,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export UCX_HANDLE_ERRORS=none UCX_LOG_LEVEL=error
 [ -n "${UCX_NET_DEVICES:-}" ] || net=lo
-tokens=${TOKENS:-4096} width=1024 message=65536
+tokens=${TOKENS:-4096} width=1024 message=64512
 perf=("$bin/epx-perf" --ranks 2 --wire assignment --no-check -i 6 --warmup 2 --tokens "$tokens" --width $width --top-k 4
     --op 'dispatch,combine' --transport 'ragged,pooled_wave' --json)
 

@@ -4,7 +4,12 @@
 #include "base/fail.h"
 #include "fabric/ucx/internal.h"
 
-enum { CELL_MS = 1000, MESSAGE_BYTES = 64 << 10 };
+/*
+ * A message with bytes fits into one of the 64 KiB segments that UCX receives into over TCP, headers
+ * included. Were it larger, UCX would send it in fragments, and allocate and put it together before it hands
+ * it over.
+ */
+enum { CELL_MS = 1000, MESSAGE_BYTES = 63 << 10 };
 
 /* With the lock, from inside progress or from put. */
 static void put_failed(ucx_peer_t *peer)
