@@ -172,12 +172,14 @@ epx_status_t epx_group_check(epx_group_h group)
     epx_status_t status = epx_group_alive(group);
     if (status != EPX_OK || !group->is_open || !epx_group_is_remote(group))
         return status;
-    for (const struct epx_plan *plan = group->plans; status == EPX_OK && plan != NULL; plan = plan->next) {
+    for (struct epx_plan *plan = group->plans; status == EPX_OK && plan != NULL; plan = plan->next) {
         uint64_t route;
         if (plan->base.lane->words != NULL)
             status = epx_plan_untold(plan, &route);
         else if (plan->base.head.valid == 1)
             status = epx_route_verdict(group->transport, &plan->base);
+        if (status != EPX_OK)
+            atomic_store_explicit(&plan->checked, plan->base.head.route, memory_order_release);
     }
     return status;
 }

@@ -56,6 +56,7 @@ struct epx_plan {
                       [EPX_PLAN_OPS]; /* likewise: the n-th of the group, or EPX_OP_LEFT_OUT */
     char dead_text[320];              /* why the route failed, for calls on the dead plan */
     uint64_t dead_told;               /* the last failed route that a call has returned, or the log has */
+    _Atomic uint64_t checked;         /* the failed route that epx_group_check has told, from any thread */
     epx_tally_t folded;
     struct epx_plan *next, **link;
 };

@@ -146,7 +146,10 @@ epx_status_t epx_plan_settle(epx_plan_h plan)
         if (spin > 100)
             epx_nap_ns(20000);
     }
-    return epx_plan_look(plan);
+    epx_status_t status = epx_plan_look(plan);
+    /* What epx_group_check has told is not told again by a route that has nothing to do with it. */
+    uint64_t checked = atomic_load_explicit(&plan->checked, memory_order_acquire);
+    return checked == plan->base.head.route ? EPX_OK : status;
 }
 
 void epx_plan_restart_account(epx_plan_h plan)

@@ -177,10 +177,17 @@ class Group:
     def check(self) -> None:
         """Raises what a GPU has found wrong with a route that no call has told yet, or why the group has ended.
 
-        For after a step: it sees what the GPU has done by then, and waits for nothing.
+        For after a step: it sees what the GPU has done by then, and waits for nothing. All ranks of this process are
+        asked, so that the next step does not tell what another one of them has found; the first error is raised.
         """
+        found: Optional[EpxError] = None
         for member in self._groups:
-            member.check()
+            try:
+                member.check()
+            except EpxError as error:
+                found = found or error
+        if found is not None:
+            raise found
 
     def close(self) -> None:
         """Waits for nobody. No program that uses the group may be running."""
