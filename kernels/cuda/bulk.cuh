@@ -63,6 +63,10 @@ __device__ inline void bulk_store(char *to, const char *from, uint32_t bytes)
         : "memory");
 }
 
+/* Each lane, before the barrier that one lane's store of shared memory stands behind: what lanes wrote there
+ * is what the copy engine reads. */
+__device__ inline void lanes_wrote() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 __device__ inline void bulk_close_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
 /* All of the thread's groups but the last N have been read out of shared memory. */

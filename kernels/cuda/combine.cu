@@ -5,7 +5,7 @@
  * waves are read and written only for tokens that this wave brings something to; after the last wave they are
  * not written.
  */
-#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/sums_bulk.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -141,6 +141,69 @@ __global__ void __launch_bounds__(THREADS, 1) combine(const __grid_constant__ ep
     }
 }
 
+/* A piece of a token's row and its terms, one on each lane of the mask. */
+struct combined_piece {
+    terms of;
+    char *out;
+    int32_t from, bytes;
+};
+
+/* The whole sum in one call: see sums_bulk.cuh. What the next piece adds is looked up while this one is
+ * added. */
+template <typename B, typename T, int N>
+__global__ void __launch_bounds__(B::THREADS, 1) combine_bulk(const __grid_constant__ epx_k_combine_t args)
+{
+    extern __shared__ __align__(128) char dynamic[];
+    __shared__ bulk_shared<B, reduce_note> shared;
+    __shared__ uint8_t lane[B::WARPS][WARP];
+    bulk_adder<B, T, N> adder(dynamic, shared);
+    behind_previous();
+    let_next_begin();
+    int32_t tokens = (int32_t)(args.tokens_device != nullptr ? fresh(args.tokens_device) : args.tokens);
+    int32_t width = args.width * T::BYTES, cut = bulk_cut<B>(tokens, width), each = bulk_piece(width, cut);
+    int64_t units = (int64_t)max(tokens, 0) * cut;
+    auto find = [&](int64_t unit) {
+        combined_piece piece = {{0, nullptr, 1.0f}, nullptr, 0, 0};
+        if (unit < units) {
+            int64_t t = unit / cut;
+            piece.from = (int32_t)(unit - t * cut) * each;
+            piece.bytes = min(width - piece.from, each);
+            piece.out = (char *)args.out + t * width + piece.from;
+            piece.of = first_terms(args, t, lane[threadIdx.x / WARP]);
+        }
+        return piece;
+    };
+    int64_t unit = warp_of_grid(), step = warps_of_grid();
+    combined_piece next = find(unit);
+    for (; unit < units; unit += step) {
+        combined_piece now = next;
+        next = find(unit + step);
+        unsigned mask = now.bytes > 0 ? now.of.mask : 0;
+        if (mask == 0)
+            adder.clear(now.out, now.bytes);
+        while (mask != 0) {
+            int k = __ffs(mask) - 1;
+            mask &= mask - 1;
+            const char *row = (const char *)__shfl_sync(ALL, (unsigned long long)(uintptr_t)now.of.row, k);
+            float weight = __shfl_sync(ALL, now.of.weight, k);
+            adder.load(row + now.from, weight, now.bytes, mask == 0 ? now.out : nullptr);
+        }
+    }
+    adder.finish();
+}
+
+/*
+ * Whether sums go by bulk copies: one call makes them, in the type of the rows, of terms that lie on a warp's
+ * lanes together, and there are enough for each of the blocks; few are sooner there without.
+ */
+bool goes_by_bulk(const epx_k_combine_t *args, int blocks)
+{
+    constexpr int64_t ENOUGH = 32 * 1024;
+    int64_t bytes = args->tokens * args->width * element_bytes(args->row_type);
+    return args->first && args->last && args->columns <= WARP && args->out_type == args->row_type &&
+           bytes >= ENOUGH * blocks;
+}
+
 bool is_aligned(const epx_k_combine_t *args)
 {
     int64_t row = (int64_t)args->width * element_bytes(args->row_type);
@@ -149,6 +212,21 @@ bool is_aligned(const epx_k_combine_t *args)
 }
 
 template <typename T, int N> launch_site site;
+template <typename B, typename T, int N> launch_site bulk_site;
+
+template <typename B, typename T, int N>
+epx_status_t combine_as(const epx_k_combine_t *args, epx_stream_t stream)
+{
+    if constexpr (N > 1) {
+        int blocks =
+            persistent_blocks(bulk_site<B, T, N>, combine_bulk<B, T, N>, B::THREADS, B::SHARED, args->units);
+        if (goes_by_bulk(args, blocks))
+            return launch("combine", {blocks, B::THREADS, B::SHARED, 1, true}, stream, combine_bulk<B, T, N>,
+                          *args);
+    }
+    int blocks = persistent_blocks(site<T, N>, combine<T, N>, THREADS, 0, args->units);
+    return launch("combine", {blocks, THREADS, 0, 1, true}, stream, combine<T, N>, *args);
+}
 
 } // namespace
 } // namespace epx
@@ -160,8 +238,6 @@ extern "C" epx_status_t epx_cuda_combine(const epx_k_combine_t *args, epx_stream
         return EPX_OK;
     return by_type(args->row_type, is_aligned(args), [&](auto type, auto n) {
         typedef decltype(type) T;
-        constexpr int N = decltype(n)::value;
-        int blocks = persistent_blocks(site<T, N>, combine<T, N>, THREADS, 0, args->units);
-        return launch("combine", {blocks, THREADS, 0, 1, true}, stream, combine<T, N>, *args);
+        return combine_as<reduce_build, T, decltype(n)::value>(args, stream);
     });
 }

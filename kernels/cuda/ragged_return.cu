@@ -15,11 +15,13 @@ namespace epx
 namespace
 {
 
-enum { THREADS = 256, TILE = 1024 };
+enum { THREADS = 256, TILE = 1024, BULK_TILE = 256 /* what slots leave of shared memory */ };
 
 __device__ inline int32_t rows_of(const epx_k_ragged_return_t &args, int32_t i)
 {
     int64_t most = fresh(&args.runs[i].rows), rows = fresh(args.rows + i);
+    if (args.without > 0 && fresh(&args.runs[i].peer) + 1 == args.without)
+        return 0;
     return (int32_t)max(rows < most ? rows : most, (int64_t)0);
 }
 
@@ -28,14 +30,28 @@ __device__ inline char *base_of(const epx_k_ragged_return_t &args, const epx_run
     return (char *)fresh((const uint64_t *)args.dst + run.peer);
 }
 
+/* The lists, behind behind_previous(). */
+__device__ inline term_list list_of(const epx_k_ragged_return_t &args)
+{
+    int64_t on = args.home_start != nullptr ? fresh(args.home_start) - fresh(args.wire_start) : 0;
+    return {args.list + on, args.weights != nullptr ? args.weights + on : nullptr, (const char *)args.src,
+            args.row_bytes};
+}
+
+/* Where the list of a run's row r is told. */
+__device__ inline int64_t told_at(const epx_k_ragged_return_t &args, const epx_run_t &run, int32_t r)
+{
+    return (args.home_start != nullptr ? run.row : run.first) + r;
+}
+
 template <typename T, int N>
 __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
     return_rows(const __grid_constant__ epx_k_ragged_return_t args)
 {
     __shared__ segments<TILE> table;
-    term_list list = {args.list, args.weights, (const char *)args.src, args.row_bytes};
     behind_previous();
     let_next_begin();
+    term_list list = list_of(args);
     for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
         int32_t n = min(args.run_count - tile, (int32_t)TILE);
         if (tile > 0)
@@ -47,7 +63,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
             int32_t u = unit / cut, first = (unit - u * cut) * each, r = spread(u, total),
                     i = find_segment(table.before, n, r);
             const epx_run_t &run = args.runs[tile + i];
-            int64_t j = run.first + r - table.before[i], row = run.row + r - table.before[i];
+            int64_t j = told_at(args, run, r - table.before[i]), row = run.row + r - table.before[i];
             return reduction{fresh(args.first + j), fresh(args.count + j), first, min(first + each, blocks),
                              base_of(args, run) + args.dst_offset + row * args.dst_stride};
         });
@@ -59,15 +75,15 @@ __global__ void __launch_bounds__(B::THREADS, 1)
     return_bulk(const __grid_constant__ epx_k_ragged_return_t args)
 {
     extern __shared__ __align__(128) char dynamic[];
-    __shared__ segments<TILE> table;
+    __shared__ segments<BULK_TILE> table;
     __shared__ bulk_shared<B, reduce_note> shared;
-    term_list list = {args.list, args.weights, (const char *)args.src, args.row_bytes};
-    bulk_reducer<B, T, N> reducer(list, dynamic, shared);
     behind_previous();
     let_next_begin();
+    term_list list = list_of(args);
+    bulk_reducer<B, T, N> reducer(list, dynamic, shared);
     int32_t width = args.width * T::BYTES;
-    for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
-        int32_t n = min(args.run_count - tile, (int32_t)TILE);
+    for (int32_t tile = 0; tile < args.run_count; tile += BULK_TILE) {
+        int32_t n = min(args.run_count - tile, (int32_t)BULK_TILE);
         if (tile > 0)
             __syncthreads();
         int32_t total = add_up<B::THREADS>(table, n, [&](int32_t i) { return rows_of(args, tile + i); });
@@ -80,7 +96,7 @@ __global__ void __launch_bounds__(B::THREADS, 1)
                 int32_t u = (int32_t)(unit / cut), r = spread(u, total),
                         i = find_segment_alone(table.before, n, r);
                 const epx_run_t &run = args.runs[tile + i];
-                int64_t j = run.first + r - table.before[i], row = run.row + r - table.before[i];
+                int64_t j = told_at(args, run, r - table.before[i]), row = run.row + r - table.before[i];
                 piece.from = (int32_t)(unit - (int64_t)u * cut) * each;
                 piece.bytes = min(width - piece.from, each);
                 if (piece.bytes > 0)

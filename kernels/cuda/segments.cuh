@@ -51,8 +51,8 @@ template <int FIRST, int THREADS, int BARRIER> struct part_of_block {
 template <int THREADS, typename GROUP = whole_block, int CAPACITY, typename F>
 __device__ inline int32_t add_up(segments<CAPACITY> &table, int32_t n, const F &rows)
 {
-    constexpr int EACH = CAPACITY / THREADS;
-    static_assert(CAPACITY % THREADS == 0 && THREADS % WARP == 0, "whole warps, whole shares");
+    constexpr int EACH = (CAPACITY - 1) / THREADS + 1; /* or one for some of the threads */
+    static_assert((EACH == 1 || CAPACITY % THREADS == 0) && THREADS % WARP == 0, "whole warps, whole shares");
     int32_t mine[EACH], sum = 0, first = GROUP::thread() * EACH;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {

@@ -15,10 +15,18 @@
 namespace epx
 {
 
-/* How reductions are built. A slot is free as soon as it was read, so none are ahead. */
-typedef bulk_build<8, 8, 2048, 1> reduce_build;
+/*
+ * How reductions are built: a slot is free as soon as it was read, so none are ahead. Each warp has one more
+ * slot, from which a sum is stored by a bulk copy while the next one is added.
+ */
+template <int OF_WARPS, int OF_SLOTS, int OF_BYTES>
+struct sum_build : bulk_build<OF_WARPS, OF_SLOTS, OF_BYTES, 1> {
+    enum { SHARED = OF_WARPS * (OF_SLOTS + 1) * OF_BYTES };
+};
+typedef sum_build<16, 3, 3584> reduce_build;
 
-struct reduce_note {
+/* What is to be done with a slot: one load. */
+struct alignas(16) reduce_note {
     char *out; /* NULL: the piece has more terms */
     float weight;
     int32_t bytes;
@@ -54,18 +62,17 @@ struct listed_terms {
 };
 
 /* One warp. T: the rows' type, N: elements in 16 bytes. */
-template <typename B, typename T, int N> struct bulk_reducer {
-    enum { BLOCK = WARP * 16, BLOCKS = B::BYTES / BLOCK };
+template <typename B, typename T, int N> struct bulk_adder {
+    enum { BLOCK = WARP * 16, BLOCKS = B::BYTES / BLOCK, TOGETHER = 4 };
 
-    const term_list &list;
-    char *slots;
+    char *slots, *sum;
     uint64_t *phase;
     reduce_note *note;
     bulk_cursor<B::SLOTS> loaded, used;
     float acc[BLOCKS][N];
 
-    __device__ bulk_reducer(const term_list &of, char *dynamic, bulk_shared<B, reduce_note> &shared)
-        : list(of), acc{}
+    __device__ bulk_adder(char *dynamic, bulk_shared<B, reduce_note> &shared)
+        : sum(dynamic + (B::WARPS * B::SLOTS + threadIdx.x / WARP) * B::BYTES), acc{}
     {
         take_slots<B>(dynamic, shared, slots, phase, note);
     }
@@ -73,14 +80,52 @@ template <typename B, typename T, int N> struct bulk_reducer {
     /* acc to memory, rounded; a new piece begins. */
     __device__ void put(char *out, int32_t bytes)
     {
+        if (lane_id() == 0)
+            bulk_wait_read<0>();
+        __syncwarp();
 #pragma unroll
         for (int g = 0; g < BLOCKS; g++) {
             int32_t at = g * BLOCK + lane_id() * 16;
             if (at < bytes)
-                vector<T, N>::store(out + at, 0, acc[g]);
+                vector<T, N>::store(sum + at, 0, acc[g]);
 #pragma unroll
             for (int i = 0; i < N; i++)
                 acc[g][i] = 0;
+        }
+        lanes_wrote();
+        __syncwarp();
+        if (lane_id() == 0) {
+            bulk_store(out, sum, (uint32_t)bytes);
+            bulk_close_group();
+        }
+    }
+
+    static __device__ void add_block(float (&to)[N], uint4 word, float weight)
+    {
+        float value[N];
+        vector<T, N>::unpack(word, value);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            to[i] = __fmaf_rn(weight, value[i], to[i]);
+    }
+
+    /* A slot of lane's: TOGETHER loads go before the first of their sums. */
+    template <bool WHOLE> __device__ void add_slot(const char *slot, const reduce_note &n)
+    {
+#pragma unroll
+        for (int from = 0; from < BLOCKS; from += TOGETHER) {
+            uint4 word[TOGETHER];
+#pragma unroll
+            for (int g = from; g < from + TOGETHER && g < BLOCKS; g++) {
+                if constexpr (!WHOLE)
+                    word[g - from] = make_uint4(0, 0, 0, 0);
+                if (WHOLE || g * BLOCK + lane_id() * 16 < n.bytes)
+                    word[g - from] = *(const uint4 *)(slot + g * BLOCK);
+            }
+#pragma unroll
+            for (int g = from; g < from + TOGETHER && g < BLOCKS; g++)
+                if (WHOLE || g * BLOCK < n.bytes)
+                    add_block(acc[g], word[g - from], n.weight);
         }
     }
 
@@ -89,24 +134,19 @@ template <typename B, typename T, int N> struct bulk_reducer {
     {
         phase_wait(phase + used.slot, used.parity);
         reduce_note n = note[used.slot];
-        const char *slot = slots + used.slot * B::BYTES;
-#pragma unroll
-        for (int g = 0; g < BLOCKS; g++) {
-            int32_t at = g * BLOCK + lane_id() * 16;
-            if (at < n.bytes) {
-                float value[N];
-                vector<T, N>::unpack(*(const uint4 *)(slot + at), value);
-#pragma unroll
-                for (int i = 0; i < N; i++)
-                    acc[g][i] = __fmaf_rn(n.weight, value[i], acc[g][i]);
-            }
-        }
+        const char *slot = slots + used.slot * B::BYTES + lane_id() * 16;
+        if (n.bytes == B::BYTES)
+            add_slot<true>(slot, n);
+        else
+            add_slot<false>(slot, n);
         if (n.out != nullptr)
             put(n.out, n.bytes);
         used.step();
         __syncwarp();
     }
 
+    /* No barrier of the warp is needed behind it: who sees the phase complete sees the note, which the
+     * arrival releases. */
     __device__ void load(const char *from, float weight, int32_t bytes, char *out)
     {
         if (loaded.item - used.item == B::SLOTS)
@@ -115,23 +155,45 @@ template <typename B, typename T, int N> struct bulk_reducer {
             note[loaded.slot] = {out, weight, bytes};
             bulk_load(slots + loaded.slot * B::BYTES, from, (uint32_t)bytes, phase + loaded.slot);
         }
-        __syncwarp();
         loaded.step();
+    }
+
+    /* A piece without a term. */
+    __device__ void clear(char *out, int32_t bytes)
+    {
+        for (int32_t at = lane_id() * 16; at < bytes; at += BLOCK)
+            *(uint4 *)(out + at) = make_uint4(0, 0, 0, 0);
+    }
+
+    __device__ void finish()
+    {
+        while (used.item < loaded.item)
+            use_next();
+        bulk_wait_all();
+    }
+};
+
+/* Terms by lists. */
+template <typename B, typename T, int N> struct bulk_reducer : bulk_adder<B, T, N> {
+    const term_list &list;
+
+    __device__ bulk_reducer(const term_list &of, char *dynamic, bulk_shared<B, reduce_note> &shared)
+        : bulk_adder<B, T, N>(dynamic, shared), list(of)
+    {
     }
 
     /* All terms of a piece; t: the first ones, loaded before. */
     __device__ void add(const reduced_piece &piece, listed_terms t)
     {
         if (piece.count <= 0)
-            for (int32_t at = lane_id() * 16; at < piece.bytes; at += BLOCK)
-                *(uint4 *)(piece.out + at) = make_uint4(0, 0, 0, 0);
+            this->clear(piece.out, piece.bytes);
         for (int32_t k = 0; k < piece.count; k++) {
             if (k % WARP == 0 && k > 0)
                 t = listed_terms(list, piece, k);
             int64_t row = __shfl_sync(ALL, t.row, k % WARP);
             float weight = __shfl_sync(ALL, t.weight, k % WARP);
-            load(list.rows + row * list.stride + piece.from, weight, piece.bytes,
-                 k + 1 == piece.count ? piece.out : nullptr);
+            this->load(list.rows + row * list.stride + piece.from, weight, piece.bytes,
+                       k + 1 == piece.count ? piece.out : nullptr);
         }
     }
 
@@ -153,12 +215,6 @@ template <typename B, typename T, int N> struct bulk_reducer {
             }
             add(now, of_now);
         }
-    }
-
-    __device__ void finish()
-    {
-        while (used.item < loaded.item)
-            use_next();
     }
 };
 

@@ -10,11 +10,13 @@ static epx_status_t return_run(const epx_k_ragged_return_t *args, const epx_run_
 {
     char *base = args->dst[run->peer];
     char *out = base + args->dst_offset + run->row * args->dst_stride;
-    epx_k_reduce_t reduce = {.first = args->first + run->first,
-                             .count = args->count + run->first,
+    int64_t j = args->home_start != NULL ? run->row : run->first;
+    int64_t on = args->home_start != NULL ? *args->home_start - *args->wire_start : 0;
+    epx_k_reduce_t reduce = {.first = args->first + j,
+                             .count = args->count + j,
                              .n = rows,
-                             .list = args->list,
-                             .weights = args->weights,
+                             .list = args->list + on,
+                             .weights = args->weights != NULL ? args->weights + on : NULL,
                              .width = args->width,
                              .row_type = args->row_type,
                              .rows = args->src,
@@ -38,6 +40,8 @@ epx_status_t epx_host_ragged_return(const epx_k_ragged_return_t *args, epx_strea
     for (int32_t i = 0; i < args->run_count; i++) {
         const epx_run_t *run = &args->runs[i];
         int64_t rows = args->rows[i] < run->rows ? args->rows[i] : run->rows;
+        if (run->peer + 1 == args->without)
+            continue;
         epx_status_t status = rows > 0 ? return_run(args, run, (int32_t)rows, stream) : EPX_OK;
         if (status != EPX_OK)
             return status;

@@ -34,6 +34,7 @@ static void combine(void)
         int in_out = out_type == EPX_FP32 && dice_range(&dice, 0, 1),
             with_kept = dice_range(&dice, 0, 2) == 0;
         int with_weights = dice_range(&dice, 0, 3) != 0, device_tokens = dice_range(&dice, 0, 3) == 0;
+        int32_t units = (int32_t)dice_range(&dice, 0, 3); /* many sums for each block go another way */
         twin_t row = twin_make((size_t)(rows * stride)),
                place = twin_make((size_t)(tokens * columns) * 4 + 4);
         twin_t weights = twin_make(with_weights ? (size_t)(tokens * columns) * 4 + 4 : 0),
@@ -61,7 +62,8 @@ static void combine(void)
         twin_send(&own);
         for (int device = 0; device <= 1; device++) {
             for (int32_t w = 0; w < (at_once ? 1 : waves); w++) {
-                epx_k_combine_t args = {.tokens = device_tokens ? -1 : tokens,
+                epx_k_combine_t args = {.units = units,
+                                        .tokens = device_tokens ? -1 : tokens,
                                         .tokens_device = device_tokens ? side_of(&count, device) : NULL,
                                         .columns = columns,
                                         .width = width,
@@ -167,12 +169,18 @@ static void ragged_return(void)
                 used = 0;
         int with_sums = dice_range(&dice, 0, 2) == 0;
         twin_t run = twin_make((size_t)runs * sizeof(epx_run_t)), rows = twin_make((size_t)runs * 8),
-               peers = twin_make(8);
+               peers = twin_make(16), ahead = twin_make(16);
+        /* Lists by the rows' sender: entries stand `on` further than a row's list says. */
+        int by_sender = dice_range(&dice, 0, 1) != 0, without = dice_range(&dice, 0, 2) == 0;
+        int64_t on = by_sender ? dice_range(&dice, -5, 5) : 0;
+        longs(&ahead)[0] = on + 7;
+        longs(&ahead)[1] = 7;
+        twin_send(&ahead);
         twin_t out = twin_make((size_t)(l.n * l.stride)), sums = twin_make((size_t)l.n * 4);
         for (int32_t i = 0; i < runs; i++) {
             int32_t most = (int32_t)dice_range(&dice, 0, (l.n - used) < 9 ? l.n - used : 9);
             ((epx_run_t *)(void *)run.host)[i] =
-                (epx_run_t){.first = used, .row = l.n - used - most, .peer = 0, .rows = most};
+                (epx_run_t){.first = used, .row = l.n - used - most, .peer = i % 2, .rows = most};
             longs(&rows)[i] = dice_range(&dice, 0, most + 2);
             used += most;
         }
@@ -180,7 +188,7 @@ static void ragged_return(void)
         for (int device = 0; device <= 1; device++) {
             /* Sums stand at an offset from the peer's base: one that reaches from `out` to `sums`. */
             char *base = side_of(&out, device);
-            *(void **)(void *)peers.host = base;
+            ((void **)(void *)peers.host)[0] = ((void **)(void *)peers.host)[1] = base;
             if (device)
                 twin_send(&peers);
             epx_k_ragged_return_t args = {.dst = side_of(&peers, device),
@@ -192,16 +200,23 @@ static void ragged_return(void)
                                           .run_count = runs,
                                           .first = side_of(&l.first, device),
                                           .count = side_of(&l.count, device),
-                                          .list = side_of(&l.list, device),
+                                          .list = (const int32_t *)side_of(&l.list, device) - on,
                                           .weights = side_or_null(&l.weights, device),
                                           .width = l.width,
                                           .row_type = l.type,
                                           .src = side_of(&l.row, device),
-                                          .row_bytes = l.stride};
+                                          .row_bytes = l.stride,
+                                          .without = without ? 2 : 0};
+            if (args.weights != NULL)
+                args.weights -= on;
+            if (by_sender) {
+                args.home_start = side_of(&ahead, device);
+                args.wire_start = args.home_start + 1;
+            }
             if (with_sums)
                 args.sum_offset = (char *)side_of(&sums, device) - base;
             if (with_sums && args.sum_offset < 0) { /* the other way round, then */
-                *(void **)(void *)peers.host = side_of(&sums, device);
+                ((void **)(void *)peers.host)[0] = ((void **)(void *)peers.host)[1] = side_of(&sums, device);
                 if (device)
                     twin_send(&peers);
                 args.dst_offset = base - (char *)side_of(&sums, device);

@@ -219,6 +219,8 @@ static void run_ragged_return(void *payload)
     a->count = at(a->count);
     a->list = at(a->list);
     a->weights = at(a->weights);
+    a->home_start = at(a->home_start);
+    a->wire_start = at(a->wire_start);
     a->src = at(a->src);
     a->dst = open_table(a->dst, a->runs, a->run_count);
     must(epx_host_ragged_return(a, NULL));
