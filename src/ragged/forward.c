@@ -207,7 +207,9 @@ epx_status_t epx_ragged_combine_finish(epx_transport_t *transport, epx_plan_base
                                        void *out, epx_stream_t stream)
 {
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_COMBINE, wave, stream);
-    epx_status_t status = epx_ragged_wait(&call);
+    epx_status_t status = epx_ragged_add_own(&call);
+    if (status == EPX_OK)
+        status = epx_ragged_wait(&call);
     if (status == EPX_OK)
         status = epx_ragged_check_home(&call);
     if (status == EPX_OK)

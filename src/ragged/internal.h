@@ -133,10 +133,16 @@ typedef struct epx_ragged {
  *
  *   Where the finish is given other memory than the start was, own rows go there too, from x again, which is
  * the caller's until the finish.
+ *
+ * Own sums in the finish: within a budget of multiprocessors, on the rank wire, a combine's start adds up and
+ * sends what others wait for, with all of the budget; its finish adds up the rows that stay at this rank,
+ * from y, which is the caller's until then. Their lists are the sender's own ones in the plan: those of the
+ * slot may be written over once this rank's word is out. With EPX_CHECK=canary or full the start does all.
  */
 typedef struct epx_ragged_own {
     const void *x;
-    void *rows; /* where the start has put them; NULL: into the slot */
+    void *rows;    /* where the start has put them; NULL: into the slot */
+    const void *y; /* of a combine that has left its own sums to the finish */
 } epx_ragged_own_t;
 
 /* Handle part of a plan. */
@@ -250,6 +256,8 @@ epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *row
 epx_status_t epx_ragged_place_own(const epx_ragged_call_t *call, const void *x, void *rows);
 /* dots: [rows_max] by place, or NULL. Partial sums of the rank wire are weighted in the forward pass. */
 epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots);
+/* Combine: what the start has left to the finish, if anything. */
+epx_status_t epx_ragged_add_own(const epx_ragged_call_t *call);
 
 /* ---- stage.c: fabrics without loads and stores ---- */
 static inline int epx_ragged_is_staged(const epx_ragged_t *ragged) { return ragged->areas.staging.bytes > 0; }

@@ -184,29 +184,71 @@ epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *row
 
 /* ---- home ------------------------------------------------------------------------------------------------------- */
 
-/* Rank wire: sums of each wire row, written straight into the return area of its sender. */
-static epx_status_t send_sums(const epx_ragged_call_t *call, const target_t *to, const void *rows)
+/* Whether sums of rows that stay here are left to the finish (epx_ragged_own_t). */
+static int leaves_own_sums(const epx_ragged_call_t *call)
 {
-    const epx_ragged_areas_t *areas = &call->ragged->areas;
-    int64_t pairs = (int64_t)call->wave * call->shape->ranks;
-    epx_k_ragged_return_t args = {
+    const epx_shape_t *shape = call->shape;
+    int checks = shape->check == EPX_CHECK_CANARY || shape->check == EPX_CHECK_FULL;
+    return shape->sm_budget > 0 && shape->ranks > 1 && call->ragged->areas.rank_wire &&
+           call->move == EPX_MOVE_COMBINE && !checks && !epx_ragged_is_staged(call->ragged);
+}
+
+static const void **kept_y(const epx_ragged_call_t *call)
+{
+    return &epx_ragged_state(call->ragged, call->plan)->own[call->wave % call->shape->depth].y;
+}
+
+/* What all sums have in common. */
+static epx_k_ragged_return_t new_return(const epx_ragged_call_t *call, const target_t *to, const void *rows)
+{
+    return (epx_k_ragged_return_t){
         .units = call->shape->sm_budget,
         .dst = call->ragged->destinations,
         .dst_offset = to->home_rows,
         .dst_stride = call->shape->row_bytes,
         .sum_offset = call->shape->check == EPX_CHECK_FULL ? to->home_sums : -1,
-        .runs = (const epx_run_t *)epx_ragged_plan_at(call, areas->plan.back_runs + to->runs) + pairs,
-        .rows = (const int64_t *)(void *)epx_ragged_slot_at(call, call->slot->head),
-        .run_count = call->shape->ranks,
-        .first = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->first),
-        .count = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->count),
-        .list = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->list),
-        .weights =
-            call->backward ? NULL : (const float *)(void *)epx_ragged_slot_at(call, call->slot->weights),
+        .runs = (const epx_run_t *)epx_ragged_plan_at(call, call->ragged->areas.plan.back_runs + to->runs) +
+                (int64_t)call->wave * call->shape->ranks,
         .width = call->shape->width,
         .row_type = call->shape->row_type,
         .src = rows,
         .row_bytes = call->shape->row_bytes};
+}
+
+/* Rank wire: sums of each wire row, written straight into the return area of its sender. */
+static epx_status_t send_sums(const epx_ragged_call_t *call, const target_t *to, const void *rows)
+{
+    epx_k_ragged_return_t args = new_return(call, to, rows);
+    args.rows = (const int64_t *)(void *)epx_ragged_slot_at(call, call->slot->head);
+    args.run_count = call->shape->ranks;
+    args.first = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->first);
+    args.count = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->count);
+    args.list = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->list);
+    if (!call->backward)
+        args.weights = (const float *)(void *)epx_ragged_slot_at(call, call->slot->weights);
+    if (leaves_own_sums(call)) {
+        args.without = call->shape->rank + 1;
+        *kept_y(call) = rows;
+    }
+    return call->kernels->ragged_return(&args, call->stream);
+}
+
+epx_status_t epx_ragged_add_own(const epx_ragged_call_t *call)
+{
+    const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
+    int32_t rank = call->shape->rank;
+    if (!leaves_own_sums(call))
+        return EPX_OK;
+    epx_k_ragged_return_t args = new_return(call, &call->target[0], *kept_y(call));
+    args.runs += rank;
+    args.rows = epx_ragged_pairs(call, plan->home_count) + rank;
+    args.run_count = 1;
+    args.first = epx_ragged_plan_at(call, plan->wire_first);
+    args.count = epx_ragged_plan_at(call, plan->wire_count);
+    args.list = epx_ragged_plan_at(call, plan->list_place);
+    args.weights = epx_ragged_plan_at(call, plan->list_weight);
+    args.home_start = epx_ragged_pairs(call, plan->home_start) + rank;
+    args.wire_start = epx_ragged_pairs(call, plan->wire_start) + rank;
     return call->kernels->ragged_return(&args, call->stream);
 }
 

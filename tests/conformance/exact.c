@@ -71,12 +71,13 @@ static void collect_run(collect_t *c)
 }
 
 static void collect(collect_t *c, const arm_t *arm, epx_type_t type, values_t values, pattern_t pattern,
-                    uint64_t seed)
+                    uint64_t seed, int32_t sm_budget)
 {
     char text[200];
     *c = (collect_t){.problem = problem_new(arm, RANKS, 7, 3, 9, 8)};
     c->problem->row_type = type;
     c->problem->values = values;
+    c->problem->sm_budget = sm_budget;
     /* Spill columns must not change the dice: all arms here have none. */
     problem_inputs(c->problem, pattern, (int[]){8, 5, 7}, seed);
     c->oracle = oracle_of(c->problem);
@@ -110,12 +111,13 @@ static void expect_equal(const collect_t *a, const collect_t *b)
 
 ParameterizedTestParameters(exact, two_runs_are_bit_equal) { return every_arm(); }
 
+/* Nor does a budget of multiprocessors change a bit, with which sums are made in another order of calls. */
 ParameterizedTest(int *arm, exact, two_runs_are_bit_equal)
 {
     for (int type = EPX_FP32; type <= EPX_FP16; type++) {
         collect_t a, b;
-        collect(&a, &arms[*arm], (epx_type_t)type, REAL, UNIFORM, 9);
-        collect(&b, &arms[*arm], (epx_type_t)type, REAL, UNIFORM, 9);
+        collect(&a, &arms[*arm], (epx_type_t)type, REAL, UNIFORM, 9, 0);
+        collect(&b, &arms[*arm], (epx_type_t)type, REAL, UNIFORM, 9, 2);
         expect_equal(&a, &b);
         collect_free(&a);
         collect_free(&b);
@@ -127,8 +129,9 @@ ParameterizedTestParameters(exact, the_order_of_calls_changes_no_bit) { return e
 ParameterizedTest(int *arm, exact, the_order_of_calls_changes_no_bit)
 {
     collect_t first, other;
-    collect(&first, &arms[*arm], EPX_BF16, REAL, UNIFORM, 9);
+    collect(&first, &arms[*arm], EPX_BF16, REAL, UNIFORM, 9, 0);
     for (int schedule = PIPELINED; schedule < SCHEDULES; schedule++) {
+        first.problem->sm_budget = schedule % 2 == 0 ? 2 : 0;
         other =
             (collect_t){.problem = first.problem, .oracle = first.oracle, .schedule = (schedule_t)schedule};
         collect_run(&other);
@@ -153,7 +156,8 @@ Test(exact, transports_and_wires_agree_on_whole_numbers)
     for (int type = EPX_FP32; type <= EPX_FP16; type++) {
         collect_t c[ALL_KEEP];
         for (int i = 0; i < ALL_KEEP; i++)
-            collect(&c[i], arm_named(all_keep[i]), (epx_type_t)type, WHOLE, type % 2 ? UNIFORM : HOLES, 17);
+            collect(&c[i], arm_named(all_keep[i]), (epx_type_t)type, WHOLE, type % 2 ? UNIFORM : HOLES, 17,
+                    0);
         for (int i = 1; i < ALL_KEEP; i++)
             expect_equal(&c[0], &c[i]);
         for (int i = 0; i < ALL_KEEP; i++)
@@ -200,7 +204,7 @@ Test(exact, transports_and_wires_agree_within_rounding)
     for (int type = EPX_FP32; type <= EPX_FP16; type++) {
         collect_t c[ALL_KEEP];
         for (int i = 0; i < ALL_KEEP; i++)
-            collect(&c[i], arm_named(all_keep[i]), (epx_type_t)type, REAL, UNIFORM, 18);
+            collect(&c[i], arm_named(all_keep[i]), (epx_type_t)type, REAL, UNIFORM, 18, 0);
         for (int i = 1; i < ALL_KEEP; i++)
             expect_near(&c[0], &c[i]);
         for (int i = 0; i < ALL_KEEP; i++)

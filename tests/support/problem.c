@@ -314,6 +314,7 @@ epx_group_config_t problem_config(const problem_t *p)
     config.wire = p->arm.wire;
     config.batch = p->arm.batch;
     config.check = p->check;
+    config.sm_budget = p->sm_budget;
     config.timeout_ms = p->timeout_ms;
     return config;
 }

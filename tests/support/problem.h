@@ -78,6 +78,7 @@ typedef struct problem {
     values_t values;
     uint64_t seed; /* of the inputs */
     int64_t timeout_ms;
+    int32_t sm_budget;
     /* one step, [ranks] each */
     int64_t *tokens;
     int64_t **ids;                    /* [T_max, columns] */
