@@ -93,6 +93,33 @@ Test(kernels_push, packed_rows)
     cr_assert_eq(memcmp(target, wanted, sizeof(wanted)), 0);
 }
 
+/* Entries 3 and 4 stay at rank 1: entry 3 has the places 6 and 0, entry 4 the place 2, what stands beside
+ * goes on. */
+Test(kernels_push, what_stays_goes_to_all_its_places)
+{
+    fill_all();
+    void *dst[2] = {target[0], target[1]};
+    epx_run_t run[] = {{1, 0, 0, 2}, {3, 5, 1, 2}};
+    int32_t first[] = {0, 0, 0, 7, 9}, count[] = {0, 0, 0, 2, 1}, list[] = {-1, -1, 6, 0, 2};
+    int64_t start = 20, base = 25;
+    epx_k_push_t args = {.dst = dst,
+                         .rank = 1,
+                         .runs = run,
+                         .run_count = 2,
+                         .parts = 2,
+                         .own = {target[1] + 4000, 40, first, count, list, &start, &base}};
+    args.part[0] = (epx_part_t){EPX_PART_COPY, source, 32, 1, 0, 32, 32, 1};
+    args.part[1] = (epx_part_t){EPX_PART_COPY, source + 900, 4, 1, 2000, 4, 4, 0};
+    memcpy(wanted[0], source + 32, 2 * 32);
+    memcpy(wanted[0] + 2000, source + 904, 2 * 4);
+    memcpy(wanted[1] + 4000 + 6 * 40, source + 3 * 32, 32);
+    memcpy(wanted[1] + 4000, source + 3 * 32, 32);
+    memcpy(wanted[1] + 4000 + 2 * 40, source + 4 * 32, 32);
+    memcpy(wanted[1] + 2000 + 5 * 4, source + 900 + 3 * 4, 2 * 4);
+    cr_assert_eq(epx_host_push(&args, NULL), EPX_OK);
+    cr_assert_eq(memcmp(target, wanted, sizeof(wanted)), 0);
+}
+
 Test(kernels_gather, rows_of_each_expert)
 {
     for (int32_t with_index = 0; with_index <= 1; with_index++) {
