@@ -195,6 +195,8 @@ typedef struct epx_k_places {
     const int64_t *start, *base; /* [1] */
 } epx_k_places_t;
 
+#define EPX_PUSH_TURNS 4
+
 /* Copies the entries of `runs` to the peers. Entries with a negative index are skipped (their destination is
  * untouched). */
 typedef struct epx_k_push {
@@ -208,6 +210,10 @@ typedef struct epx_k_push {
     int32_t units;         /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
     const int32_t *gate;   /* or NULL: nothing is copied unless this is 1 when the kernel runs */
     const struct epx_k_push *more; /* host, copied: another push made with this one, in no order; NULL */
+    /* Or NULL: EPX_PUSH_TURNS words of this push alone among those made together, 0 before the first call
+     * that is given them and left 0 by each; such calls follow each other. A few multiprocessors (`units`)
+     * then send and keep side by side, as fast as the link is; the host's kernels need none. */
+    uint64_t *turns;
     epx_k_places_t own; /* where parts that are `placed` go in runs to `rank`, which is not negative then */
     epx_k_begun_t begun;
 } epx_k_push_t;

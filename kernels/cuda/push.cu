@@ -8,8 +8,8 @@
  * all their places instead: wide ones are read once for it.
  */
 #include "kernels/cuda/checksum.cuh"
-#include "kernels/cuda/places.cuh"
 #include "kernels/cuda/progress.cuh"
+#include "kernels/cuda/push_wide.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -17,78 +17,7 @@ namespace epx
 namespace
 {
 
-enum { THREADS = 1024, TILE = 1024, GRAIN = 1024, NARROW_THREADS = 256, PUSHES_MAX = 6 };
-constexpr int64_t FEW_BYTES = 64;
-
-__host__ __device__ inline bool is_wide(const epx_part_t &part)
-{
-    return part.kind == EPX_PART_COPY && part.bytes > FEW_BYTES;
-}
-
-__host__ __device__ inline bool has_wide(const epx_k_push_t &args)
-{
-    bool any = false;
-    for (int32_t p = 0; p < args.parts; p++)
-        any = any || is_wide(args.part[p]);
-    return any;
-}
-
-__device__ inline bool has_narrow(const epx_k_push_t &args)
-{
-    bool any = false;
-    for (int32_t p = 0; p < args.parts; p++)
-        any = any || (!is_wide(args.part[p]) && args.part[p].kind != EPX_PART_CHECKSUM);
-    return any;
-}
-
-/* None behind a gate that is shut. */
-__device__ inline int32_t runs_of(const epx_k_push_t &args)
-{
-    return args.gate != nullptr && *(const volatile int32_t *)args.gate != 1 ? 0 : args.run_count;
-}
-
-/* Where one entry goes; which one it is. */
-struct entry {
-    int64_t source, row;
-    char *base;
-    int64_t i;
-    bool stays; /* at this rank */
-};
-
-__device__ inline entry entry_at(const epx_k_push_t &args, const epx_run_t *run, int32_t j)
-{
-    int64_t i = run->first + j;
-    return {args.index != nullptr ? args.index[i] : i, run->row + j, (char *)args.dst[run->peer], i,
-            run->peer == args.rank};
-}
-
-__device__ inline bool is_placed(const epx_part_t &part, const entry &at) { return part.placed && at.stays; }
-
-/* From an entry's first[i] to its beginning in the list. */
-__device__ inline int32_t list_shift(const epx_k_places_t &own)
-{
-    return (int32_t)(fresh(own.start) - fresh(own.base));
-}
-
-/* Calls fn(address) for every place of an entry that is placed. */
-template <typename F>
-__device__ inline void each_place(const epx_k_places_t &own, const entry &at, const F &fn)
-{
-    int32_t first = fresh(own.first + at.i) + list_shift(own), count = fresh(own.count + at.i);
-    for (int32_t x = first; x < first + count; x++)
-        fn((char *)own.dst + fresh(own.list + x) * own.stride);
-}
-
-__device__ inline char *part_to(const epx_part_t &part, const entry &at)
-{
-    return at.base + part.dst_offset + at.row * part.dst_stride;
-}
-
-__device__ inline const char *part_from(const epx_part_t &part, const entry &at)
-{
-    int64_t s = part.divide == 1 ? at.source : (int32_t)at.source / part.divide;
-    return (const char *)part.src + s * part.src_stride;
-}
+enum { THREADS = 1024, TILE = PUSH_TILE, GRAIN = 1024, NARROW_THREADS = 256, PUSHES_MAX = 6 };
 
 __device__ inline void put_narrow(const epx_k_push_t &args, const epx_part_t &part, const entry &at)
 {
@@ -178,91 +107,17 @@ __device__ inline void put_all_narrow(const epx_k_push_t &args, const entry &at)
             put_narrow(args, args.part[p], at);
 }
 
-/* One warp: bytes from .. from + bytes - 1 of a part, of the entry that each lane has found (bytes <= 0:
- * none). */
-template <typename B>
-__device__ inline void move_found(bulk_mover<B> &mover, const epx_k_push_t &args, const epx_part_t &part,
-                                  const entry &at, int32_t from, int32_t bytes)
-{
-    (void)args;
-    move_pieces(mover, part_to(part, at) + from, part_from(part, at) + from, bytes);
-}
-
-template <typename B>
-__device__ inline void move_found(place_mover<B> &mover, const epx_k_push_t &args, const epx_part_t &part,
-                                  const entry &at, int32_t from, int32_t bytes)
-{
-    placed_piece piece = {part_to(part, at) + from, part_from(part, at) + from, -1, 1, bytes};
-    if (bytes > 0 && is_placed(part, at)) {
-        piece.to = (char *)args.own.dst + from;
-        piece.first = fresh(args.own.first + at.i) + list_shift(args.own);
-        piece.count = fresh(args.own.count + at.i);
-    }
-    mover.put_all(piece);
-}
-
-/* Before the pieces of a push, and when all have been given to the mover. */
-template <typename B> __device__ inline void begin_push(bulk_mover<B> &, const epx_k_push_t &) {}
-template <typename B> __device__ inline void begin_push(place_mover<B> &mover, const epx_k_push_t &args)
-{
-    mover.settle();
-    mover.table = {args.own.list, args.own.stride};
-}
-template <typename B> __device__ inline void end_pushes(bulk_mover<B> &mover)
-{
-    if (lane_id() == 0)
-        mover.finish();
-}
-template <typename B> __device__ inline void end_pushes(place_mover<B> &mover) { mover.finish(); }
-
-/* The wide parts of a push, by the movers of all blocks. */
-template <typename B, typename GROUP, typename M>
-__device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segments<TILE> &table, M &mover)
-{
-    begin_push(mover, args);
-    int64_t warp = (int64_t)blockIdx.x * B::WARPS + GROUP::thread() / WARP,
-            step = (int64_t)gridDim.x * B::WARPS;
-    int32_t all = runs_of(args);
-    for (int32_t tile = 0; tile < all; tile += TILE) {
-        const epx_run_t *runs = args.runs + tile;
-        int32_t n = min(all - tile, (int32_t)TILE);
-        GROUP::sync();
-        int32_t total = add_up<B::THREADS, GROUP>(table, n, [&](int32_t i) { return max(runs[i].rows, 0); });
-        int32_t cut = bulk_cut<B>(total, widest);
-        int64_t units = (int64_t)total * cut;
-        for (int64_t first = warp; first < units; first += WARP * step) {
-            int64_t unit = first + lane_id() * step;
-            entry at = {-1, 0, nullptr, 0, false};
-            int32_t piece = 0;
-            if (unit < units) {
-                int32_t u = (int32_t)(unit / cut), r = spread(u, total),
-                        i = find_segment_alone(table.before, n, r);
-                piece = (int32_t)(unit - (int64_t)u * cut);
-                at = entry_at(args, runs + i, r - table.before[i]);
-            }
-            for (int32_t p = 0; p < args.parts; p++) {
-                const epx_part_t &part = args.part[p];
-                if (!is_wide(part))
-                    continue;
-                int32_t each = bulk_piece((int32_t)part.bytes, cut), from = piece * each,
-                        bytes = min((int32_t)part.bytes - from, each);
-                move_found(mover, args, part, at, from, at.source >= 0 ? bytes : 0);
-            }
-        }
-    }
-}
-
 /* Rows at multiples of 16 bytes: some warps ask for bulk copies of the wide
- * parts, others do the small parts.
+ * parts, others do the small parts. TURNS: pushes that have them use them.
  */
-template <typename B, typename M>
+template <typename B, typename M, bool TURNS>
 __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
     push_bulk(const __grid_constant__ push_set set, int32_t widest)
 {
     typedef part_of_block<0, B::THREADS, 1> movers;
     typedef part_of_block<B::THREADS, NARROW_THREADS, 2> others;
     extern __shared__ __align__(128) char dynamic[];
-    __shared__ segments<TILE> tables[2];
+    __shared__ segments<TILE> tables[TURNS ? 3 : 2]; /* the last one: of the others */
     __shared__ typename M::shared shared;
     if (threadIdx.x < B::THREADS) {
         M mover(dynamic, shared);
@@ -270,7 +125,9 @@ __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
         let_next_begin();
         say_begun(set.one[0].begun);
         for (int32_t x = 0; x < set.count; x++)
-            if (has_wide(set.one[x]))
+            if (TURNS && has_wide(set.one[x]) && set.one[x].turns != nullptr)
+                move_by_turns<B, movers>(set.one[x], widest, tables, mover);
+            else if (has_wide(set.one[x]))
                 move_wide<B, movers>(set.one[x], widest, tables[0], mover);
         end_pushes(mover);
     } else {
@@ -280,7 +137,7 @@ __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
                 threads = (int64_t)gridDim.x * NARROW_THREADS;
         for (int32_t x = 0; x < set.count; x++)
             if (has_narrow(set.one[x]))
-                each_entry<NARROW_THREADS, others>(set.one[x], tables[1], thread, threads,
+                each_entry<NARROW_THREADS, others>(set.one[x], tables[TURNS ? 2 : 1], thread, threads,
                                                    [&](const entry &at) { put_all_narrow(set.one[x], at); });
     }
 }
@@ -307,7 +164,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 }
 
 launch_site rows_site, entries_site;
-template <typename M> launch_site bulk_site;
+template <typename M, bool TURNS> launch_site bulk_site;
 
 /* What a set of pushes has. */
 struct push_kinds {
@@ -340,13 +197,33 @@ push_kinds kinds_of(const push_set &set)
     return k;
 }
 
-template <typename B, typename M>
+template <typename B, typename M, bool TURNS>
 epx_status_t push_by_bulk(const push_set &set, int32_t widest, epx_stream_t stream)
 {
-    int blocks = persistent_blocks(bulk_site<M>, push_bulk<B, M>, B::THREADS + NARROW_THREADS, B::SHARED,
-                                   set.one[0].units);
-    return launch("push", {blocks, B::THREADS + NARROW_THREADS, B::SHARED, 1, true}, stream, push_bulk<B, M>,
-                  set, widest);
+    constexpr int THREADS_OF = B::THREADS + NARROW_THREADS;
+    void (*kernel)(const push_set, int32_t) = push_bulk<B, M, TURNS>;
+    int blocks = persistent_blocks(bulk_site<M, TURNS>, kernel, THREADS_OF, B::SHARED, set.one[0].units);
+    return launch("push", {blocks, THREADS_OF, B::SHARED, 1, true}, stream, kernel, set, widest);
+}
+
+/* Whether a budget is set, and a push has what it takes to work within it; runs of such a one are one tile.
+ */
+bool takes_turns(push_set &set)
+{
+    bool any = false;
+    for (int32_t x = 0; x < set.count; x++) {
+        epx_k_push_t &one = set.one[x];
+        if (one.run_count > TILE)
+            one.turns = nullptr;
+        any = any || (one.turns != nullptr && has_wide(one));
+    }
+    return any && set.one[0].units > 0 && set.one[0].units < epx_cuda_units(current_device());
+}
+
+template <typename M> epx_status_t push_wide(push_set &set, int32_t widest, epx_stream_t stream)
+{
+    return takes_turns(set) ? push_by_bulk<move_build, M, true>(set, widest, stream)
+                            : push_by_bulk<move_build, M, false>(set, widest, stream);
 }
 
 epx_status_t push_by_rows(const push_set &set, int32_t widest, epx_stream_t stream)
@@ -366,9 +243,9 @@ epx_status_t push_together(push_set &set, epx_stream_t stream)
     epx_status_t status = EPX_OK;
     bool by_bulk = k.wide && k.aligned;
     if (by_bulk && k.placed)
-        status = push_by_bulk<move_build, place_mover<move_build>>(set, k.widest, stream);
+        status = push_wide<place_mover<move_build>>(set, k.widest, stream);
     else if (by_bulk)
-        status = push_by_bulk<move_build, bulk_mover<move_build>>(set, k.widest, stream);
+        status = push_wide<bulk_mover<move_build>>(set, k.widest, stream);
     else if (k.wide)
         status = push_by_rows(set, k.widest, stream);
     bool narrow = k.narrow && !by_bulk;

@@ -76,6 +76,7 @@ typedef struct epx_ragged_scratch {
         room;           /* of a route */
     int64_t room_words; /* 64-bit words there */
     int64_t wire_rows;  /* int64 [S, C, S] everybody's wire rows; staged, rank wire */
+    int64_t turns;      /* uint64 [depth, 2, EPX_PUSH_TURNS] of pushes to slots; 2: forward and backward */
     int64_t bad;        /* int64 [2] */
     int64_t zero;       /* aux_bytes of zeros */
     int64_t span;       /* int64 {0, S}: all rows of a slot's head */

@@ -137,6 +137,13 @@ static void place_own(const epx_ragged_call_t *call, epx_k_push_t *push, void *r
                                  .base = epx_ragged_pairs(call, plan->wire_start) + rank};
 }
 
+/* A slot's pushes of one direction follow each other, whatever streams its waves are on. */
+static uint64_t *turns_of(const epx_ragged_call_t *call)
+{
+    uint64_t *turns = (uint64_t *)(void *)(call->scratch + call->ragged->areas.scratch.turns);
+    return turns + (2 * (call->wave % call->shape->depth) + call->backward) * EPX_PUSH_TURNS;
+}
+
 epx_status_t epx_ragged_place_own(const epx_ragged_call_t *call, const void *x, void *rows)
 {
     const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
@@ -163,6 +170,7 @@ static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const target_t
     }
     push[WIRE].index = epx_ragged_plan_at(call, plan->wire_token);
     by_pair(call, to, &push[WIRE], plan->wire_runs);
+    push[WIRE].turns = turns_of(call);
     add_rows(call, to, &push[WIRE], rows, aux, 1);
     if (call->own_rows != NULL)
         place_own(call, &push[WIRE], call->own_rows);

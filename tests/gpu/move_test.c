@@ -20,6 +20,7 @@ static int64_t some_bytes(dice_t *dice)
 typedef struct push_case {
     twin_t source, index, runs, peers, target[PEERS];
     twin_t first, count, list, from, places; /* where a part goes that is placed */
+    twin_t turns;                            /* of each that are made together */
     epx_k_push_t args;
     int64_t sources, places_at;
 } push_case_t;
@@ -33,6 +34,7 @@ static epx_k_push_t push_args(const push_case_t *c, int device)
     for (int32_t p = 0; p < args.parts; p++)
         if (args.part[p].kind != EPX_PART_ORIGIN)
             args.part[p].src = (char *)side_of(&c->source, device) + (int64_t)(intptr_t)args.part[p].src;
+    args.turns = side_or_null(&c->turns, device);
     if (c->places.bytes > 0) {
         const int64_t *from = side_of(&c->from, device);
         args.own = (epx_k_places_t){.dst = (char *)side_of(&c->places, device) + c->places_at,
@@ -130,8 +132,23 @@ static void cut_push(epx_k_push_t *one, int32_t count, int32_t seed)
         one[i].runs = one[0].runs + (i > 0 ? begun : 0);
         one[i].run_count = end - begun;
         one[i].more = i + 1 < count ? &one[i + 1] : NULL;
+        if (one[0].turns != NULL)
+            one[i].turns = one[0].turns + i * EPX_PUSH_TURNS;
         begun = end;
     }
+}
+
+/* Words that a push leaves as they were, and few multiprocessors. */
+static void make_turns(push_case_t *c, dice_t *dice)
+{
+    c->args.units = dice_range(dice, 0, 1) ? (int32_t)dice_range(dice, 1, 24) : 0;
+    if (dice_range(dice, 0, 2) == 0)
+        return;
+    c->turns = twin_make(TOGETHER_MAX * EPX_PUSH_TURNS * sizeof(uint64_t));
+    memset(c->turns.host, 0, c->turns.bytes);
+    twin_send(&c->turns);
+    if (c->places.bytes == 0)
+        c->args.rank = (int32_t)dice_range(dice, 0, PEERS - 1);
 }
 
 static void push(void)
@@ -155,6 +172,7 @@ static void push(void)
         c.peers = twin_make(PEERS * sizeof(void *));
         make_runs(&c, &dice, rows);
         make_places(&c, &dice, rows);
+        make_turns(&c, &dice);
         for (int64_t i = 0; i < source_bytes; i++)
             c.source.host[i] = (unsigned char)(i * 7 + i / 251);
         for (int64_t i = 0; i < rows && c.index.bytes > 0; i++)
@@ -172,7 +190,10 @@ static void push(void)
         epx_k_push_t host = push_args(&c, 0), device[TOGETHER_MAX] = {push_args(&c, 1)};
         cut_push(device, (int32_t)dice_range(&dice, 1, TOGETHER_MAX), (int32_t)dice_range(&dice, 0, 9));
         CHECK(epx_host_push(&host, NULL) == EPX_OK, "host");
-        CHECK(epx_cuda_push(device, NULL) == EPX_OK, "%s", epx_last_error());
+        for (int32_t again = 0; again <= (c.turns.bytes > 0); again++)
+            CHECK(epx_cuda_push(device, NULL) == EPX_OK, "%s", epx_last_error());
+        if (c.turns.bytes > 0)
+            twin_same(&c.turns, "turns");
         for (int i = 0; i < PEERS; i++)
             twin_same(&c.target[i], "target");
         if (c.places.bytes > 0)

@@ -58,6 +58,7 @@ static void run_push(void *payload)
         a->index = at(a->index);
         for (int32_t p = 0; p < a->parts; p++)
             a->part[p].src = at(a->part[p].src);
+        a->turns = at(a->turns);
         a->own.dst = at(a->own.dst);
         a->own.first = at(a->own.first);
         a->own.count = at(a->own.count);
