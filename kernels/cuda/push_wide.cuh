@@ -177,8 +177,8 @@ __device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segme
  * The same where few multiprocessors do it. A store to a peer that waits for the link holds back what stands
  * behind it in its multiprocessor, local stores too, so that rows for others and rows that stay, mixed, fill
  * neither the link nor the memory. Here half of the blocks begin with the ones and half with the others.
- * Which block gets how much of the link depends on where it is, so nobody is given a share: units are drawn
- * from a counter of their kind, by those first who began with it, in the end by all.
+ * Fixed shares gained nothing when measured (docs/performance.md); likely not all blocks get as much of the
+ * link. So units are drawn from a counter of their kind, by those first who began with it, in the end by all.
  *
  * Counters only grow until all blocks have drawn their last, and the last block to end sets them back: a unit
  * is drawn once, nobody waits for another block, and the next push finds zeros.
