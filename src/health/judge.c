@@ -43,6 +43,7 @@ static const rule_t rules[] = {
     {"nvlink_replays", EPX_HEALTH_ERRORS, 0, 0, 10, 1000},
     {"nvlink_crc_flit_errors", EPX_HEALTH_ERRORS, 0, 0, 100, 1e5},
     {"nvlink_crc_data_errors", EPX_HEALTH_ERRORS, 0, 0, 100, 1e5},
+    {"nvlink_ecc_errors", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
     {"nvlink_rcv_errors", EPX_HEALTH_ERRORS, 0, 0, 10, 1000},
     {"nvlink_integrity_errors", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
     {"nvlink_effective_errors", EPX_HEALTH_ERRORS, 0, 0, 10, 1000},

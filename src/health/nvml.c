@@ -23,6 +23,7 @@ struct epx_health_gpus {
     int (*count)(unsigned int *count);
     int (*at)(unsigned int index, gpu_h *handle);
     int (*link_state)(gpu_h handle, unsigned int link, int *active);
+    int (*link_errors)(gpu_h handle, unsigned int link, int counter, unsigned long long *value);
     int (*fields)(gpu_h handle, int count, gpu_field_t *fields);
     int (*fabric)(gpu_h handle, gpu_fabric_t *fabric);
     int (*make_events)(void **set);
@@ -46,6 +47,7 @@ static const struct {
     {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct epx_health_gpus, at), 1},
     {"nvmlDeviceGetFieldValues", offsetof(struct epx_health_gpus, fields), 1},
     {"nvmlDeviceGetNvLinkState", offsetof(struct epx_health_gpus, link_state), 0},
+    {"nvmlDeviceGetNvLinkErrorCounter", offsetof(struct epx_health_gpus, link_errors), 0},
     {"nvmlDeviceGetGpuFabricInfo", offsetof(struct epx_health_gpus, fabric), 0},
     {"nvmlEventSetCreate", offsetof(struct epx_health_gpus, make_events), 0},
     {"nvmlDeviceRegisterEvents", offsetof(struct epx_health_gpus, register_events), 0},
@@ -53,29 +55,40 @@ static const struct {
     {"nvmlEventSetFree", offsetof(struct epx_health_gpus, free_events), 0},
 };
 
-/* What is read of a GPU as a whole, and of each of its links. */
+/* What is read of a GPU as a whole. */
 static const struct {
     unsigned int id;
     const char *name;
-} gpu_fields[] =
-    {
-        {GPU_FIELD_RECOVERY_TOTAL, "nvlink_recoveries"},
-        {GPU_FIELD_REPLAY_TOTAL, "nvlink_replays"},
-        {GPU_FIELD_CRC_FLIT_TOTAL, "nvlink_crc_flit_errors"},
-        {GPU_FIELD_CRC_DATA_TOTAL, "nvlink_crc_data_errors"},
-},
-  link_fields[] = {
-      {GPU_FIELD_RECOVERIES, "nvlink_recoveries"},
-      {GPU_FIELD_RECOVERIES_FAILED, "nvlink_recoveries_failed"},
-      {GPU_FIELD_RCV_ERRORS, "nvlink_rcv_errors"},
-      {GPU_FIELD_INTEGRITY_ERRORS, "nvlink_integrity_errors"},
-      {GPU_FIELD_EFFECTIVE_ERRORS, "nvlink_effective_errors"},
-      {GPU_FIELD_EFFECTIVE_BER, "nvlink_effective_ber_code"},
-      {GPU_FIELD_SYMBOL_BER, "nvlink_symbol_ber_code"},
+} gpu_fields[] = {
+    {GPU_FIELD_RECOVERY_TOTAL, "nvlink_recoveries"},
+    {GPU_FIELD_REPLAY_TOTAL, "nvlink_replays"},
+    {GPU_FIELD_CRC_FLIT_TOTAL, "nvlink_crc_flit_errors"},
+    {GPU_FIELD_CRC_DATA_TOTAL, "nvlink_crc_data_errors"},
+};
+
+/* And of each of its links: generations of NVLink tell the same by other fields, and up to the fourth by a
+ * function; the first that answers counts. id 0: none. */
+enum { LINK_WAYS = 2 };
+static const struct {
+    const char *name;
+    unsigned int id[LINK_WAYS];
+    gpu_link_counter_t counter;
+} link_values[] = {
+    {"nvlink_recoveries", {GPU_FIELD_RECOVERIES, GPU_FIELD_DL_RECOVERIES}, GPU_LINK_RECOVERIES},
+    {"nvlink_recoveries_failed", {GPU_FIELD_RECOVERIES_FAILED}, GPU_LINK_NO_COUNTER},
+    {"nvlink_replays", {GPU_FIELD_DL_REPLAYS}, GPU_LINK_REPLAYS},
+    {"nvlink_crc_flit_errors", {GPU_FIELD_DL_CRC_ERRORS}, GPU_LINK_CRC_FLIT_ERRORS},
+    {"nvlink_crc_data_errors", {0}, GPU_LINK_CRC_DATA_ERRORS},
+    {"nvlink_ecc_errors", {0}, GPU_LINK_ECC_ERRORS},
+    {"nvlink_rcv_errors", {GPU_FIELD_RCV_ERRORS}, GPU_LINK_NO_COUNTER},
+    {"nvlink_integrity_errors", {GPU_FIELD_INTEGRITY_ERRORS}, GPU_LINK_NO_COUNTER},
+    {"nvlink_effective_errors", {GPU_FIELD_EFFECTIVE_ERRORS}, GPU_LINK_NO_COUNTER},
+    {"nvlink_effective_ber_code", {GPU_FIELD_EFFECTIVE_BER}, GPU_LINK_NO_COUNTER},
+    {"nvlink_symbol_ber_code", {GPU_FIELD_SYMBOL_BER}, GPU_LINK_NO_COUNTER},
 };
 enum {
     GPU_FIELDS = sizeof(gpu_fields) / sizeof(gpu_fields[0]),
-    LINK_FIELDS = sizeof(link_fields) / sizeof(link_fields[0])
+    LINK_VALUES = sizeof(link_values) / sizeof(link_values[0])
 };
 
 /* Xids that speak of the board or its links; the others are as a rule the program's own. */
@@ -187,24 +200,50 @@ static void ask(const epx_health_gpus_t *gpus, gpu_h handle, gpu_field_t *fields
         fields[i].code = code;
 }
 
+/* One value of a link, by the first way that answers; else the first way's code. */
+static void pass_link_value(const epx_health_gpus_t *gpus, gpu_h handle, unsigned int l, const char *link,
+                            int v, const gpu_field_t *fields, epx_health_fn fn, void *context)
+{
+    int code = GPU_NOT_SUPPORTED, is_first = 1;
+    uint64_t value = 0;
+    for (int w = 0; w < LINK_WAYS && link_values[v].id[w] != 0 && code != GPU_SUCCESS; w++) {
+        const gpu_field_t *field = &fields[v * LINK_WAYS + w];
+        if (field->code == GPU_SUCCESS || is_first)
+            code = field->code;
+        value = whole_of(field);
+        is_first = 0;
+    }
+    if (code != GPU_SUCCESS && link_values[v].counter != GPU_LINK_NO_COUNTER && gpus->link_errors != NULL) {
+        unsigned long long counted = 0;
+        int other = gpus->link_errors(handle, l, (int)link_values[v].counter, &counted);
+        if (other == GPU_SUCCESS || is_first)
+            code = other;
+        value = counted;
+    }
+    epx_health_pass(fn, context, link, link_values[v].name, code, value);
+}
+
 static void sample_links(const epx_health_gpus_t *gpus, unsigned int g, unsigned int links, epx_health_fn fn,
                          void *context)
 {
+    gpu_h handle = gpus->gpu[g].handle;
     for (unsigned int l = 0; l < links && l < GPU_LINKS_MOST; l++) {
         char link[EPX_HEALTH_NAME];
-        gpu_field_t fields[LINK_FIELDS] = {{0}};
+        gpu_field_t fields[LINK_VALUES * LINK_WAYS] = {{0}};
         int active = 0;
-        int code = gpus->link_state != NULL ? gpus->link_state(gpus->gpu[g].handle, l, &active)
-                                            : GPU_FUNCTION_MISSING;
+        int code = gpus->link_state != NULL ? gpus->link_state(handle, l, &active) : GPU_FUNCTION_MISSING;
         snprintf(link, sizeof(link), "GPU%u/nvlink%u", g, l);
         epx_health_pass(fn, context, link, "nvlink_state", code, (uint64_t)active);
-        for (int i = 0; i < LINK_FIELDS; i++) {
-            fields[i].id = link_fields[i].id;
-            fields[i].scope = l;
+        /* One at a time: a driver that does not know one id may refuse the whole question. */
+        for (int v = 0; v < LINK_VALUES; v++) {
+            for (int w = 0; w < LINK_WAYS && link_values[v].id[w] != 0; w++) {
+                gpu_field_t *field = &fields[v * LINK_WAYS + w];
+                field->id = link_values[v].id[w];
+                field->scope = l;
+                ask(gpus, handle, field, 1);
+            }
+            pass_link_value(gpus, handle, l, link, v, fields, fn, context);
         }
-        ask(gpus, gpus->gpu[g].handle, fields, LINK_FIELDS);
-        for (int i = 0; i < LINK_FIELDS; i++)
-            epx_health_pass(fn, context, link, link_fields[i].name, fields[i].code, whole_of(&fields[i]));
     }
 }
 

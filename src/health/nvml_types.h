@@ -20,7 +20,11 @@ enum {
     GPU_FIELD_CRC_DATA_TOTAL = 45,
     GPU_FIELD_REPLAY_TOTAL = 52,
     GPU_FIELD_RECOVERY_TOTAL = 59,
-    /* of one link, which is the scope */
+    /* of one link, which is the scope: up to NVLink 4 (Hopper) */
+    GPU_FIELD_DL_REPLAYS = 161,
+    GPU_FIELD_DL_RECOVERIES = 162,
+    GPU_FIELD_DL_CRC_ERRORS = 163,
+    /* from NVLink 5 (Blackwell) on */
     GPU_FIELD_RCV_ERRORS = 208,
     GPU_FIELD_INTEGRITY_ERRORS = 211,
     GPU_FIELD_RECOVERIES_GOOD = 213,
@@ -30,6 +34,16 @@ enum {
     GPU_FIELD_EFFECTIVE_BER = 220,
     GPU_FIELD_SYMBOL_BER = 222
 };
+
+/* Counters of a link by a function of their own, up to NVLink 4. */
+typedef enum gpu_link_counter {
+    GPU_LINK_REPLAYS = 0,
+    GPU_LINK_RECOVERIES = 1,
+    GPU_LINK_CRC_FLIT_ERRORS = 2,
+    GPU_LINK_CRC_DATA_ERRORS = 3,
+    GPU_LINK_ECC_ERRORS = 4,
+    GPU_LINK_NO_COUNTER = -1
+} gpu_link_counter_t;
 
 typedef enum gpu_value_kind {
     GPU_DOUBLE = 0,

@@ -125,6 +125,13 @@ static int64_t stream_mark(const void *record, uint32_t *mark_p)
     return get_time(&device->mark_realtime_ns) - head->opened_realtime_ns + head->opened_ns;
 }
 
+/* Whether the host has made calls since it last put a mark into a stream. */
+static int has_called_since_mark(const epx_record_head_t *head)
+{
+    uint32_t marked_at = __atomic_load_n(&head->marked_at, __ATOMIC_ACQUIRE);
+    return marked_at != 0 && (uint32_t)get64(&head->operations) + 1 != marked_at;
+}
+
 /* In percent, while it is recent. */
 static int32_t use_of(const epx_record_head_t *head, int64_t now_ns)
 {
@@ -140,15 +147,21 @@ static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns, in
 {
     const epx_record_head_t *head = f->record;
     int64_t since = f->place == EPX_PLACE_WAITS ? f->progress.wait_begun_ns : last_time(&f->op);
-    int64_t sign = 0, stream_sign = stream_mark(f->record, &f->mark);
+    int64_t sign = 0, before_mark = last_time(&f->op), stream_sign = stream_mark(f->record, &f->mark);
+    int calls_since = 0;
     if (get64(&head->marks) > 0)
         sign = get_time(&head->mark_ns);
-    if (stream_sign != 0 && (f->stands != EPX_STANDS_NOT || stream_sign > sign))
+    if (stream_sign != 0 && (f->stands != EPX_STANDS_NOT || stream_sign > sign)) {
+        /* A stream comes to a mark long after the host has made the calls behind it. */
+        calls_since = has_called_since_mark(head);
         sign = stream_sign;
-    else
+        before_mark = epx_lanes_last_said(f->record);
+    } else {
         f->mark = head->mark;
-    f->marked_last = f->place != EPX_PLACE_WAITS &&
-                     sign > (f->stands == EPX_STANDS_BEFORE ? f->told_ns : last_time(&f->op));
+    }
+    f->marked_last =
+        f->place != EPX_PLACE_WAITS &&
+        (f->stands == EPX_STANDS_BEFORE ? sign > f->told_ns : sign > before_mark && !calls_since);
     if (get64(&head->heartbeats) > 0)
         sign = later(sign, get_time(&head->heartbeat_ns));
     if (f->stands == EPX_STANDS_BEFORE)

@@ -138,8 +138,8 @@ typedef struct epx_record_head {
     int64_t phase_ns, phase_budget_ms;
     char phase_name[40];
     _Alignas(64) uint32_t maps_device; /* 1: a device writes to its pages */
-    uint32_t rest_device;
-    uint64_t device_asked;      /* operations of which a device was asked to tell */
+    uint32_t marked_at;    /* 1 + low bits of `operations` when a mark last went into a stream; 0: none did */
+    uint64_t device_asked; /* operations of which a device was asked to tell */
     _Alignas(64) int32_t error; /* status of the last error that ended a group or plan; 0 */
     uint32_t errors;            /* odd while the text is being changed */
     int64_t error_ns;

@@ -15,6 +15,8 @@
  * - L3  What the host has called and its device not begun is known where both count alike (`drifted` 0).
  */
 
+enum { GENERATION_SHIFT = 48, PASS_SHIFT = 24 };
+
 enum { CALLS = EPX_RECORD_ASKED_BEGUN | EPX_RECORD_ASKED_POSTED | EPX_RECORD_ASKED_SEEN };
 
 static uint64_t get64(const uint64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
@@ -76,6 +78,19 @@ static int64_t last_said(const void *record, const epx_record_lane_row_t *row)
     return last != 0 ? epx_lanes_time(record, last) : 0;
 }
 
+int64_t epx_lanes_last_said(const void *record)
+{
+    const epx_record_head_t *head = record;
+    int64_t last = 0;
+    if (!has_lanes(record))
+        return 0;
+    const epx_record_lane_row_t *rows = rows_of(record);
+    for (uint32_t i = 0; i < head->lanes_max; i++)
+        if (get64(&rows[i].use) != 0)
+            last = later(last, last_said(record, &rows[i]));
+    return last;
+}
+
 static int is_pending(const epx_record_lane_row_t *row)
 {
     return __atomic_load_n(&row->drifted, __ATOMIC_ACQUIRE) == 0 &&
@@ -107,6 +122,23 @@ static int find_pending(const void *record, const epx_record_lane_row_t *row, ep
 
 /* ---- one rank ---- */
 
+/* Epoch of the last call before `op` that used the same word, by the host's rows; 0: none is known (the
+ * host makes calls and waits for none: it cannot say which words were good). A pass that was refused moved no
+ * word, and has the number of the one that follows it. */
+static uint64_t epoch_before(const void *record, const epx_record_operation_t *op)
+{
+    const epx_record_head_t *head = record;
+    for (uint64_t n = op->number - 1; n > 0 && n + head->ops_max > get64(&head->operations); n--) {
+        epx_record_operation_t before;
+        if (epx_record_operation(record, n, &before) && before.group_key == op->group_key &&
+            before.lane == op->lane && before.kind == op->kind && before.wave == op->wave &&
+            before.epoch >> GENERATION_SHIFT == op->epoch >> GENERATION_SHIFT &&
+            before.epoch >> PASS_SHIFT < op->epoch >> PASS_SHIFT)
+            return before.epoch;
+    }
+    return 0;
+}
+
 /* The call that a word names: its row where the host has made one, else what the word says. */
 static void name_call(epx_rank_facts_t *f, const epx_record_lane_row_t *row, uint64_t epoch, uint64_t named)
 {
@@ -123,16 +155,14 @@ static void name_call(epx_rank_facts_t *f, const epx_record_lane_row_t *row, uin
                                    .state = EPX_RECORD_BEGUN,
                                    .sequence = kind == EPX_RECORD_ROUTE ? epoch : epx_record_call_of(epoch)};
     epx_record_operation_t found;
-    const epx_record_peer_t *peers;
     f->op = like;
     f->progress = (epx_record_progress_t){.number = 1};
     if (row->drifted || kind == EPX_RECORD_ROUTE || epx_facts_find(f->record, &like, &found) != EPX_OP_HAS ||
         found.kind != kind)
         return;
     f->op = found;
-    const epx_record_progress_t *progress = epx_record_progress(f->record, &found, &peers);
     f->progress.number = found.number;
-    f->progress.previous = progress != NULL ? progress->previous : 0;
+    f->progress.previous = found.epoch == epoch ? epoch_before(f->record, &found) : 0;
 }
 
 static void stands_waiting(epx_rank_facts_t *f, const epx_record_lane_row_t *row, const uint64_t waiting[4])
@@ -159,10 +189,44 @@ static void stands_before(epx_rank_facts_t *f, const epx_record_lane_row_t *row,
     f->progress = (epx_record_progress_t){0};
 }
 
+/* Number of the host's call that a wait is of; 0: not known, or a graph's. */
+static uint64_t number_of_wait(const void *record, const epx_record_lane_row_t *row,
+                               const uint64_t waiting[4])
+{
+    const epx_record_head_t *head = record;
+    uint32_t kind = ((uint32_t)waiting[3] & ((1u << EPX_PROGRESS_NAME_BITS) - 1)) >> 10;
+    uint64_t newest = get64(&head->operations), asked = get64(&row->asked_step),
+             later_steps = asked > waiting[0] ? asked - waiting[0] : 0;
+    if (__atomic_load_n(&row->drifted, __ATOMIC_ACQUIRE))
+        return 0;
+    for (uint64_t n = newest; n > 0 && n + head->ops_max > newest; n--) {
+        epx_record_operation_t op;
+        if (!epx_record_operation(record, n, &op) || op.group_key != row->group_key || op.lane != row->lane)
+            continue;
+        if (kind != EPX_RECORD_ROUTE ? op.kind == kind && op.sequence == epx_record_call_of(waiting[0])
+                                     : (op.device & EPX_RECORD_ASKED_STEP) != 0 && later_steps-- == 0)
+            return n;
+    }
+    return 0;
+}
+
+/* Where a rank's streams stand is the first of its calls that has not come to its end: in the order in which
+ * its host has made them, where both are known, else by time. A host's clock says when a call was made, the
+ * device's when a wait began, which may be after calls that stand behind it were made. */
+typedef struct standing {
+    int64_t since;
+    uint64_t number; /* 0: not known */
+} standing_t;
+
+static int is_before(const standing_t *a, const standing_t *b)
+{
+    return a->number != 0 && b->number != 0 ? a->number < b->number : a->since < b->since;
+}
+
 void epx_lanes_place(epx_rank_facts_t *f)
 {
     const epx_record_head_t *head = f->record;
-    int64_t oldest = INT64_MAX;
+    standing_t first = {.since = INT64_MAX};
     f->use = -1;
     f->mark = head->mark;
     if (!has_lanes(f->record))
@@ -179,16 +243,19 @@ void epx_lanes_place(epx_rank_facts_t *f)
         /* A host that waits itself is in a call that its stream does not hold up. */
         if (!waits && (f->place == EPX_PLACE_WAITS || !is_pending(row) || !find_pending(f->record, row, &op)))
             continue;
-        int64_t since =
-            waits ? epx_lanes_time(f->record, waiting[3]) : later(op.enqueued_ns, last_said(f->record, row));
-        if (since >= oldest)
+        standing_t at = {
+            .since = waits ? epx_lanes_time(f->record, waiting[3])
+                           : later(op.enqueued_ns, last_said(f->record, row)),
+            .number = waits ? number_of_wait(f->record, row, waiting) : op.number,
+        };
+        if (!is_before(&at, &first))
             continue;
-        oldest = since;
+        first = at;
         if (waits)
             stands_waiting(f, row, waiting);
         else
             stands_before(f, row, &op);
-        f->told_ns = since;
+        f->told_ns = at.since;
     }
 }
 

@@ -79,10 +79,23 @@ static int is_device_busy(const epx_scene_t *s)
     return f->use >= 0 && f->use <= IDLE_PERCENT ? 0 : -1;
 }
 
-/* The same of what a call that has not begun stands behind: the device where it is one, else the thread. */
+/* Whether the call stands on the host still: nothing of it has been given to the device that writes of its
+ * group, so what else runs there does not hold it up. */
+static int is_not_given(const epx_rank_facts_t *f)
+{
+    const epx_record_lane_row_t like = {.group_key = f->op.group_key, .lane = f->op.lane};
+    return f->stands == EPX_STANDS_NOT && f->op.kind != EPX_RECORD_FOREIGN && f->op.device == 0 &&
+           (f->life == EPX_LIFE_RUNS || f->life == EPX_LIFE_SLEEPS) &&
+           epx_lanes_find(f->record, &like) != NULL;
+}
+
+/* The same of what a call that has not begun stands behind: the device where it was given to one, else the
+ * thread. */
 static int is_held_by_work(const epx_scene_t *s)
 {
     const epx_rank_facts_t *f = root_of(s);
+    if (is_not_given(f))
+        return f->life == EPX_LIFE_RUNS;
     int busy = is_device_busy(s);
     if (busy >= 0)
         return busy;
@@ -538,6 +551,13 @@ static int is_unknown(const epx_scene_t *s, epx_verdict_t *v)
                  "rank %d waits for rank %d, which has given up %.1f s ago: its %.55s failed with %s",
                  s->victim, s->root, (double)(s->job->now_ns - f->since_ns) * 1e-9,
                  epx_record_kind_of(f->record, &f->op), epx_status_name((epx_status_t)f->op.status));
+    else if (s->victim < 0)
+        snprintf(v->text, sizeof(v->text), "rank %d is %s; what holds it there was not observed", s->root,
+                 f->place == EPX_PLACE_ENQUEUED ? "in a call that has not begun" : "not in a call");
+    else if (f->place == EPX_PLACE_ENQUEUED)
+        snprintf(v->text, sizeof(v->text),
+                 "rank %d waits for rank %d, whose call has not begun; what holds it there was not observed",
+                 s->victim, s->root);
     else
         snprintf(v->text, sizeof(v->text),
                  "rank %d waits for rank %d, which is %s; what holds it there was not observed", s->victim,

@@ -357,8 +357,11 @@ epx_status_t epx_mark(epx_recorder_h r, int32_t text_id, epx_stream_t stream)
         r->find_device(r);
         r->find_device = NULL;
     }
-    if (stream != NULL && r->device.mapped != NULL)
+    if (stream != NULL && r->device.mapped != NULL) {
+        uint32_t at = (uint32_t)r->head->operations + 1;
+        epx_put32(&r->head->marked_at, at != 0 ? at : 1);
         return r->device.mark(r->device.context, r->device.mapped, (uint64_t)text_id, stream);
+    }
     int64_t now = epx_clock_ns();
     r->head->mark = (uint32_t)text_id;
     epx_put_time(&r->head->mark_ns, now);

@@ -44,6 +44,8 @@ static _Thread_local int32_t number;
 static const char *fabric;
 static char folder[128], told[160];
 static volatile int absent; /* the rank that makes no step from FAULT_STEP on; -1 */
+static volatile int busy;   /* 1: rank 1's host computes for two budgets before it makes that step */
+static volatile int turned; /* 1: two groups, which rank 1 takes the other way round in that step */
 
 static int32_t current(void) { return number; }
 
@@ -95,6 +97,7 @@ static void begin(const char *on, int percent)
     epx_health_use_t use = EPX_HEALTH_USE_INIT;
     fabric = on;
     absent = -1;
+    busy = turned = 0;
     number = 0;
     device = guarded_device;
     device.current = current;
@@ -128,13 +131,14 @@ static void end(void)
 /* ---- ranks ------------------------------------------------------------------------------------------------------ */
 
 static _Atomic(epx_recorder_h) recorders[RANKS];
-static _Atomic int over; /* the verdict has come, or will not */
+static _Atomic int over;    /* the verdict has come, or will not */
+static _Atomic int through; /* ranks that have made all their steps */
 
 typedef struct player {
     rank_t *self;
     epx_stream_t stream;
-    epx_group_h group;
-    epx_plan_h plan;
+    epx_group_h group, second;
+    epx_plan_h plan, second_plan;
     void *ids, *weights, *x, *y, *out;
     int32_t attention;
     size_t y_bytes;
@@ -170,6 +174,11 @@ static int open_player(player_t *p, const char *transport)
         !expect_came(p->self, "plan", epx_plan_create(p->group, 0, NULL, &p->plan), EPX_OK) ||
         !expect_came(p->self, "info", epx_group_info(p->group, &info), EPX_OK))
         return 0;
+    config.name = "others";
+    if (turned &&
+        (!expect_came(p->self, "open", epx_group_open(p->self->comm, &config, &p->second), EPX_OK) ||
+         !expect_came(p->self, "plan", epx_plan_create(p->second, 0, NULL, &p->second_plan), EPX_OK)))
+        return 0;
     for (int i = 0; i < TOKENS * TOP_K; i++)
         ids[i] = (p->self->rank + i) % EXPERTS;
     p->y_bytes = (size_t)info.batch_rows_max * WIDTH * sizeof(float);
@@ -185,35 +194,51 @@ static int open_player(player_t *p, const char *transport)
            device.synchronize(p->stream) == EPX_OK;
 }
 
-/* A step; 0: a call ended badly. Statuses are looked at by who expects them. */
-static int make_step(player_t *p)
+static int make_pass(player_t *p, epx_plan_h plan)
 {
     epx_routing_t routing = EPX_ROUTING_INIT;
     routing.tokens = TOKENS;
     routing.ids = p->ids;
     routing.weights = p->weights;
     epx_mark(recorders[p->self->rank], p->attention, p->stream);
-    if (epx_plan_route(p->plan, &routing, p->stream) != EPX_OK)
+    if (epx_plan_route(plan, &routing, p->stream) != EPX_OK)
         return 0;
     for (int32_t wave = 0; wave < WAVES; wave++) {
         epx_batch_t batch = EPX_BATCH_INIT;
-        if (epx_dispatch(p->plan, wave, p->x, &batch, p->stream) != EPX_OK ||
+        if (epx_dispatch(plan, wave, p->x, &batch, p->stream) != EPX_OK ||
             device.copy(p->y, batch.rows, p->y_bytes, p->stream) != EPX_OK ||
-            epx_combine(p->plan, wave, p->y, p->out, p->stream) != EPX_OK)
+            epx_combine(plan, wave, p->y, p->out, p->stream) != EPX_OK)
             return 0;
     }
-    return device.synchronize(p->stream) == EPX_OK && epx_step(p->group) == EPX_OK;
+    return 1;
+}
+
+/* A step; 0: a call ended badly. Statuses are looked at by who expects them. */
+static int make_step(player_t *p, int step)
+{
+    int other_first = turned && p->self->rank == 1 && step == FAULT_STEP;
+    return make_pass(p, other_first ? p->second_plan : p->plan) &&
+           (!turned || make_pass(p, other_first ? p->plan : p->second_plan)) &&
+           device.synchronize(p->stream) == EPX_OK && epx_step(p->group) == EPX_OK;
 }
 
 static void close_player(player_t *p)
 {
     device.synchronize(p->stream);
     epx_plan_destroy(&p->plan);
+    epx_plan_destroy(&p->second_plan);
     epx_group_close(&p->group);
+    epx_group_close(&p->second);
     device.stream_destroy(p->stream);
 }
 
 static const char *transports[] = {"ragged", "pooled_wave"};
+
+static void compute(int64_t ms)
+{
+    for (int64_t until = now_ms() + ms; now_ms() < until;)
+        ;
+}
 
 static void play(rank_t *self)
 {
@@ -221,8 +246,14 @@ static void play(rank_t *self)
     int steps = 0;
     if (!open_player(&p, self->arg))
         return;
-    while (steps < STEPS && !(absent == self->rank && steps == FAULT_STEP) && make_step(&p))
+    while (steps < STEPS && !(absent == self->rank && steps == FAULT_STEP)) {
+        if (busy && self->rank == 1 && steps == FAULT_STEP)
+            compute(2 * HANG_MS);
+        if (!make_step(&p, steps))
+            break;
         steps++;
+    }
+    through += steps == STEPS;
     /* Ended groups let streams go on; who is through waits for the judge, who reads the recorders. */
     while (!over)
         sleep_ms(5);
@@ -237,7 +268,8 @@ static epx_verdict_t seen;
 static void *judge(void *unused)
 {
     (void)unused;
-    for (int64_t until = now_ms() + 15000; now_ms() < until && seen.kind == EPX_VERDICT_NONE; sleep_ms(5)) {
+    for (int64_t until = now_ms() + 15000;
+         now_ms() < until && seen.kind == EPX_VERDICT_NONE && through < RANKS; sleep_ms(5)) {
         epx_verdict_t verdict = EPX_VERDICT_INIT;
         epx_recorder_h recorder = recorders[0];
         if (recorder != NULL && epx_record_verdict(recorder, &verdict) == EPX_OK &&
@@ -300,7 +332,7 @@ static void play_clean(rank_t *self)
     if (!open_player(&p, self->arg))
         return;
     for (int step = 0; step < STEPS; step++) {
-        expect(self, make_step(&p), "step %d: %s", step, epx_last_error());
+        expect(self, make_step(&p, step), "step %d: %s", step, epx_last_error());
         world_meet(self);
         epx_record_lane_row_t row = row_of(self->rank);
         const epx_progress_words_t *w = &row.words;
@@ -421,12 +453,58 @@ Test(record_device, a_signal_is_lost_shared) { lost("local", "ragged"); }
 Test(record_device, a_signal_is_lost_apart) { lost("nccl", "ragged"); }
 Test(record_device, a_signal_is_lost_apart_pooled) { lost("nccl", "pooled_wave"); }
 
+/* The word of two passes ago, once more. */
+static void stale(const char *on, const char *transport)
+{
+    begin(on, 99);
+    run_with(transport, "rank=1 op=dispatch seq=32 peer=2 at=signal.pre do=stale");
+    expect_verdict(EPX_VERDICT_EPOCH_SKEW, 1, 2, "dispatch");
+    end();
+}
+
+Test(record_device, a_word_goes_back_apart) { stale("nccl", "ragged"); }
+Test(record_device, a_word_goes_back_apart_pooled) { stale("nccl", "pooled_wave"); }
+
+/* The host stands in the call, and others use the device. */
+Test(record_device, a_call_that_was_not_given_to_a_busy_device)
+{
+    begin("local", 99);
+    run_with("ragged", "rank=1 op=dispatch seq=32 at=begin do=delay:600000");
+    expect_verdict(EPX_VERDICT_STREAM_BLOCKED, 1, -1, "dispatch");
+    end();
+}
+
 static void leaves(const char *on)
 {
     begin(on, 0);
     absent = 1;
     run_with("ragged", NULL);
     expect_verdict(EPX_VERDICT_HOST_ABSENT, 1, -1, "route");
+    end();
+}
+
+/* Its stream has come to its last mark long after the host has made the calls behind it: that is no mark of
+ * work that goes on. */
+static void computes(const char *on)
+{
+    begin(on, 0);
+    busy = 1;
+    run_with("ragged", NULL);
+    cr_expect_eq(through, RANKS, "%d ranks are through: %s", through, seen.text);
+    cr_expect_eq(seen.kind, EPX_VERDICT_NONE, "%s: %s", epx_verdict_name(seen.kind), seen.text);
+    end();
+}
+
+Test(record_device, a_host_computes_for_two_budgets_shared) { computes("local"); }
+Test(record_device, a_host_computes_for_two_budgets_apart) { computes("nccl"); }
+
+/* Everything is in one stream: calls of the second group stand behind the first one's wait. */
+Test(record_device, two_groups_in_opposite_order_apart)
+{
+    begin("nccl", 99);
+    turned = 1;
+    run_with("ragged", NULL);
+    expect_verdict(EPX_VERDICT_DEADLOCK, seen.rank, -1, "route");
     end();
 }
 

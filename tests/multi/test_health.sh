@@ -124,6 +124,30 @@ gpus; wait
 expect_code 1
 expect_out '^  GPU0/nvlink1 +WATCH +recovered 1 times' && expect_out '^  GPU1/nvlink1 +CORDON +is not active'
 expect_out '^  GPU0 +CORDON +xid_hardware: 1 ' && expect_out '^  GPU1 +WATCH +xid_other'
+expect_out '^  no NVLink of this host tells \(NVML.s code\): nvlink_recoveries_failed \(3\), nvlink_replays \(3\), '
+expect_no_out 'tells.*nvlink_recoveries \(' # some do
+
+# NVLink 4: the driver knows the fields 161 to 163 alone, or only the function that counts; fields of later generations
+# have codes of their own. Errors that rise are the link's.
+cat > "$FAKE_NVML" <<'END'
+gpus 1
+field 0 91 0 0 2
+link 0 0 0 1
+link 0 1 0 1
+field 0 215 0 3 0
+field 0 162 0 0 0
+field 0 161 0 0 7
+field 0 163 0 0 9
+errors 0 1 0 0 5
+errors 0 1 2 0 2
+END
+gpus --json; expect_code 0
+json "[(r[\"value\"]) for r in $(of GPU0/nvlink0)[\"readings\"] if r[\"name\"] in (\"nvlink_recoveries\", \"nvlink_replays\", \"nvlink_crc_flit_errors\")] == [0, 7, 9]"
+json "$(of GPU0/nvlink1)[\"verdict\"] == \"OK\""
+(sleep 0.25 && sed -i 's/^errors 0 1 0 0 5/errors 0 1 0 0 900/' "$FAKE_NVML") &
+gpus; wait
+expect_code 1
+expect_out '^  GPU0/nvlink1 +CORDON +nvlink_replays: 895 more'
 (unset FAKE_NVML && exec timeout 20 "$bin/epx-health" --sysfs "$fake/none" --nvml "$nvml" --interval 0.01) > "$out" 2> "$err"
 expect_out 'not looked at: GPUs: NVML does not start: its code 9'
 

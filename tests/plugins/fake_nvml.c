@@ -5,6 +5,7 @@
  *   gpus N                    how many there are
  *   link GPU LINK CODE STATE  answer about a link's state
  *   field GPU ID SCOPE CODE VALUE   answer about a field; a field that is not there answers 3, not supported
+ *   errors GPU LINK COUNTER CODE VALUE   answer about a link's counter; likewise
  *   fabric GPU CODE STATE
  *   xid GPU NUMBER            an event, given out once each, in order
  *   use GPU PERCENT           and power GPU MILLIWATTS, clock GPU MEGAHERTZ; on bus 0000:GPU:00.0
@@ -39,6 +40,7 @@ int nvmlShutdown(void);
 int nvmlDeviceGetCount_v2(unsigned int *count);
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle);
 int nvmlDeviceGetNvLinkState(void *handle, unsigned int link, int *active);
+int nvmlDeviceGetNvLinkErrorCounter(void *handle, unsigned int link, int counter, unsigned long long *value);
 int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields);
 int nvmlDeviceGetGpuFabricInfo(void *handle, struct fabric *fabric);
 struct use {
@@ -106,6 +108,16 @@ int nvmlDeviceGetNvLinkState(void *handle, unsigned int link, int *active)
     snprintf(words, sizeof words, "link %d %u", number_of(handle), link);
     find(words, 0, &code, &state);
     *active = (int)state;
+    return (int)code;
+}
+
+int nvmlDeviceGetNvLinkErrorCounter(void *handle, unsigned int link, int counter, unsigned long long *value)
+{
+    char words[64];
+    unsigned long long code = UNSUPPORTED;
+    *value = 0xdeadbeef;
+    snprintf(words, sizeof words, "errors %d %u %d", number_of(handle), link, counter);
+    find(words, 0, &code, value);
     return (int)code;
 }
 

@@ -57,6 +57,8 @@ typedef struct health_host {
     health_link_t *link;
     int32_t links;
     const char *blind; /* lines */
+    char
+        refused[512]; /* what no NVLink of the host tells, with NVML's codes; "": nothing, or there is none */
 } health_host_t;
 
 /* Judges every link of the store. host, rack and blind are kept. */

@@ -62,11 +62,35 @@ static void judge_link(const health_store_t *store, double window_s, health_link
     }
 }
 
+static int is_nvlink(const char *link) { return strstr(link, "/nvlink") != NULL; }
+
+/* Values that the driver refuses for every NVLink: of which generation it is decides what there is. */
+static void find_refused(const health_store_t *store, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int32_t i = 0; i < store->count && used < bytes; i++) {
+        const health_series_t *first = &store->series[i];
+        int32_t known = 0, before = 0;
+        for (int32_t j = 0; j < store->count && is_nvlink(first->link); j++) {
+            const health_series_t *other = &store->series[j];
+            if (!is_nvlink(other->link) || strcmp(other->name, first->name) != 0)
+                continue;
+            before |= j < i;
+            known |= other->points > 0 && other->point[other->points - 1].known;
+        }
+        if (is_nvlink(first->link) && !known && !before)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s (%d)", used > 0 ? ", " : "",
+                                     first->name, first->code);
+    }
+}
+
 void health_judge(const health_store_t *store, const char *host, const char *rack, const char *blind,
                   double window_s, health_host_t *host_p)
 {
     *host_p = (health_host_t){.host = host, .rack = rack, .blind = blind, .verdict = EPX_HEALTH_CANNOT_TELL};
     host_p->link = epx_tool_alloc((size_t)store->count + 1, sizeof *host_p->link);
+    find_refused(store, host_p->refused, sizeof host_p->refused);
     for (int32_t i = 0; i < store->count; i++) {
         int32_t seen = 0;
         for (int32_t l = 0; l < host_p->links; l++)
@@ -111,6 +135,8 @@ void health_print(const health_host_t *host, int32_t all)
         printf("  %d link%s OK\n", fine, fine > 1 ? "s" : "");
     if (host->links == 0)
         printf("  no link was found\n");
+    if (host->refused[0] != '\0')
+        printf("  no NVLink of this host tells (NVML's code): %s\n", host->refused);
     for (const char *line = host->blind; *line != '\0';) {
         int length = (int)strcspn(line, "\n");
         printf("  not looked at: %.*s\n", length, line);

@@ -107,6 +107,15 @@ static int is_expected_kind(const line_t *line)
     return (s->verdicts >> line->faulty.kind & 1) != 0 && line->faulty.kind != EPX_VERDICT_NONE;
 }
 
+static int is_expected_culprit(const line_t *line)
+{
+    const outcome_t *o = &line->faulty;
+    int32_t culprit = line->play.culprit, other = culprit ^ 1;
+    if (line->scenario->by_most && line->play.per_domain == 2)
+        return (o->culprit == culprit && o->peer == other) || (o->culprit == other && o->peer == culprit);
+    return o->culprit == culprit;
+}
+
 static void judge_faulty(line_t *line)
 {
     const scenario_t *s = line->scenario;
@@ -116,7 +125,7 @@ static void judge_faulty(line_t *line)
         what = "it was not played as it should be";
     else if (!is_expected_kind(line))
         what = "another verdict";
-    else if (s->verdicts != 0 && !s->nobody && o->culprit != line->play.culprit)
+    else if (s->verdicts != 0 && !s->nobody && !is_expected_culprit(line))
         what = "another culprit";
     else if (s->names_peer && o->peer != line->play.peer)
         what = "another peer";

@@ -83,7 +83,16 @@ int actor_synchronize(actor_t *actor)
     return actor->device->host_access || actor_check(actor, actor->device->synchronize(actor->stream));
 }
 
-/* Threads share a GPU; processes have one each, where there are as many. */
+/* Ranks share a GPU on fabric local; on fabric nccl they have one each, where there are as many. */
+epx_status_t play_select(const play_t *play, int32_t rank)
+{
+    char reason[200];
+    const epx_device_ops_t *device = play_device(play->settings, reason, sizeof(reason));
+    int32_t gpus = device != NULL && !device->host_access ? device->count() : 0,
+            each = strcmp(play->settings->fabric, "nccl") == 0;
+    return gpus > 0 ? device->select(each ? rank % gpus : 0) : EPX_OK;
+}
+
 static int open_device(actor_t *actor)
 {
     char reason[200];
@@ -95,8 +104,7 @@ static int open_device(actor_t *actor)
     }
     if (actor->device->host_access)
         return 1;
-    int32_t each = strcmp(actor->play->settings->fabric, "nccl") == 0, gpus = actor->device->count();
-    return actor_check(actor, actor->device->select(each && gpus > 0 ? actor->rank % gpus : 0)) &&
+    return actor_check(actor, play_select(actor->play, actor->rank)) &&
            actor_check(actor, actor->device->stream_create(&actor->stream));
 }
 

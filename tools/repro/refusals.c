@@ -40,6 +40,12 @@ static void *open_one(void *argument)
     epx_group_h group = NULL;
     epx_group_config_t config = play_config(opening->play, "shapes");
     config.tokens_max = 16;
+    opening->status = play_select(opening->play, opening->rank);
+    if (opening->status != EPX_OK) { /* the others must not wait for it */
+        snprintf(opening->text, sizeof(opening->text), "%s", epx_last_error());
+        epx_comm_destroy(&opening->comm);
+        return NULL;
+    }
     change(&config, opening->change);
     opening->status = epx_group_open(opening->comm, &config, &group);
     snprintf(opening->text, sizeof(opening->text), "%s", epx_last_error());

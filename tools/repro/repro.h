@@ -83,6 +83,9 @@ typedef struct scenario {
     int32_t idle_peer;  /* 1: no token of the culprit goes to its peer */
     int32_t names_peer; /* 1: the verdict must name the peer too */
     int32_t nobody;     /* 1: no culprit is expected */
+    /* 1: two calls differ, and who makes the wrong one is told by what most make: of two ranks either may be
+     * named, with the other one as its peer */
+    int32_t by_most;
     int64_t steps;      /* 0: as many as usual */
     int32_t is_clean;   /* 1: there is no fault, it is played once */
     int32_t links;      /* 1: every rank has links of its own, which a monitor follows */
@@ -156,6 +159,8 @@ const char *scenario_cannot(const scenario_t *scenario, const settings_t *settin
 int play_on_device(const settings_t *settings);
 /* The device of that name, NULL: this build lacks it, or it cannot be used here (*reason_p says why). */
 const epx_device_ops_t *play_device(const settings_t *settings, char *reason, size_t bytes);
+/* The calling thread's current device becomes that of a rank; nothing where ranks live on the host. */
+epx_status_t play_select(const play_t *play, int32_t rank);
 /* Sleeps, or until the play ends. */
 void actor_sleep(const actor_t *actor, int64_t ms);
 int actor_is_culprit(const actor_t *actor);

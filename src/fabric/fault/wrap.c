@@ -107,6 +107,15 @@ static void remember(fault_fabric_t *fabric, const epx_post_t *post)
     posted[0] = epoch;
 }
 
+/* What a word held two posts ago. A resident epoch is what its lane counts with this call's place in a pass
+ * behind it: two passes ago, each of a route of its own. */
+static uint64_t stale_add(const fault_fabric_t *fabric, const epx_post_t *post)
+{
+    const uint64_t pass =
+        ((uint64_t)1 << (EPX_EPOCH_CALL_BITS + EPX_EPOCH_ROUTE_BITS)) + ((uint64_t)1 << EPX_EPOCH_CALL_BITS);
+    return post->epoch.base != NULL ? post->epoch.add - 2 * pass : fabric->posted[post->channel][1];
+}
+
 /* One peer's share of a post, disturbed. `mine` is that share. */
 static epx_status_t post_one(fault_fabric_t *fabric, const epx_post_t *mine, epx_stream_t stream)
 {
@@ -115,7 +124,7 @@ static epx_status_t post_one(fault_fabric_t *fabric, const epx_post_t *mine, epx
     epx_status_t status = EPX_OK;
     epx_fault_hits_t hits = epx_fault_at(fabric->fault, EPX_FAULT_SIGNAL_PRE, post.peer);
     if (epx_fault_hit(&hits, EPX_FAULT_STALE))
-        post.epoch.add = fabric->posted[post.channel][1];
+        post.epoch.add = stale_add(fabric, &post);
     if (epx_fault_hit(&hits, EPX_FAULT_FLIP))
         post.epoch.add ^= (uint64_t)1 << (hits.argument[EPX_FAULT_FLIP] & 63);
     if (!epx_fault_hit(&hits, EPX_FAULT_DROP))
