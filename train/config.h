@@ -67,6 +67,7 @@ typedef struct epx_train_config {
     int64_t record_counts;          /* 1: how many chose each expert, instead of who chose which */
     int64_t record_from, record_to; /* steps recorded: from <= step < to; to 0: all */
     const char *restore, *checkpoint;
+    const char *links, *sysfs; /* whose changes the flight record hears of, by rank; NULL */
     int64_t save_every;
     const char *metrics; /* file of JSON lines, or NULL */
     int64_t json;        /* 1: JSON lines on stdout */

@@ -10,6 +10,7 @@
 
 #include <epx/record.h>
 
+#include "links.h"
 #include "math.h"
 #include "options.h"
 #include "output_file.h"
@@ -241,8 +242,11 @@ static int run_rank(epx_comm_h comm, int64_t rank, void *context)
 {
     job_t *job = context;
     epx_trainer_t *trainer = NULL;
+    epx_health_follow_h follow = NULL;
     uint64_t hash = 0;
     int code = epx_trainer_create(job->config, comm, &trainer);
+    if (code == EPX_TRAIN_OK)
+        code = epx_train_links_begin(job->config, comm, rank, &follow);
     if (code == EPX_TRAIN_OK)
         code = epx_trainer_open_group(trainer, &job->config->group);
     if (code == EPX_TRAIN_OK && job->config->restore)
@@ -260,6 +264,7 @@ static int run_rank(epx_comm_h comm, int64_t rank, void *context)
         job->verdict_code = STOP_CODE;
     else if (verdict.exit_code != 0)
         job->verdict_code = verdict.exit_code;
+    epx_health_unfollow(&follow);
     epx_trainer_destroy(&trainer);
     return code;
 }

@@ -172,6 +172,14 @@ typedef struct epx_services {
     void (*nap_ns)(int64_t ns); /* sleeps about so long */
 } epx_services_t;
 
+/* Who looks at a rank from outside while it meets the others in segment_open. begin: whom it waits for goes
+ * where that returns, as it goes (own: nobody looks). end: that wait is over. On the rank's thread. */
+typedef struct epx_fabric_meeting {
+    void *context;
+    epx_wait_result_t *(*begin)(void *context, epx_wait_result_t *own);
+    void (*end)(void *context, epx_status_t status);
+} epx_fabric_meeting_t;
+
 typedef struct epx_fabric_config {
     const char *name;          /* of the group, for messages */
     epx_bootstrap_t bootstrap; /* rank, size and the way to meet */
@@ -187,6 +195,7 @@ typedef struct epx_fabric_config {
      * as long as the one above. context: of the bootstrap. NULL: all ranks must be there to go on. */
     epx_status_t (*survivors)(void *context, int64_t timeout_ms, uint8_t *alive_p,
                               epx_bootstrap_t *bootstrap_p);
+    const epx_fabric_meeting_t *meeting; /* NULL: nobody looks; outlives the fabric */
 } epx_fabric_config_t;
 
 /* One constant table per fabric. */

@@ -312,6 +312,13 @@ epx_bootstrap_t epx_comm_bootstrap(epx_comm_h comm)
                              .allgather = gather_by_comm};
 }
 
+void epx_comm_opens(epx_comm_h comm, int32_t opens) { comm->record.opens = opens; }
+
+int32_t epx_comm_row(epx_comm_h comm, uint64_t *sequence_p)
+{
+    return epx_comm_record_row(&comm->record, sequence_p);
+}
+
 epx_comm_survivors_fn epx_comm_survivors_of(const epx_bootstrap_t *bootstrap)
 {
     if (bootstrap->allgather != gather_by_comm)

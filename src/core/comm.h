@@ -29,6 +29,11 @@ epx_comm_survivors_fn epx_comm_survivors_of(const epx_bootstrap_t *bootstrap);
 epx_status_t epx_comm_survivors(void *comm, int64_t timeout_ms, uint8_t *alive_p,
                                 epx_bootstrap_t *bootstrap_p);
 
+/* While a group opens on it. */
+void epx_comm_opens(epx_comm_h comm, int32_t opens);
+/* Its row in the flight record, 0: none; *sequence_p: collectives made. */
+int32_t epx_comm_row(epx_comm_h comm, uint64_t *sequence_p);
+
 /* The job's link, to which notes go out of band; NULL: the ranks are threads, or met by the caller's own
  * all-gather. As long as the comm. */
 epx_link_t *epx_comm_link(epx_comm_h comm);

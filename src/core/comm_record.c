@@ -133,6 +133,13 @@ static int32_t group_of(epx_comm_record_t *record, epx_recorder_h recorder)
     return record->group_id;
 }
 
+int32_t epx_comm_record_row(epx_comm_record_t *record, uint64_t *sequence_p)
+{
+    epx_recorder_h recorder = epx_comm_record_get(record);
+    *sequence_p = record->sequence;
+    return recorder != NULL ? group_of(record, recorder) : 0;
+}
+
 void epx_comm_record_faults(epx_comm_record_t *record, epx_fabric_t *fabric)
 {
     char text[EPX_CONFIG_TEXT_BYTES], before[512];
@@ -172,7 +179,8 @@ uint64_t epx_comm_op_enter(epx_comm_record_t *record, epx_record_kind_t kind, in
     if (recorder != NULL && !record->left_out) {
         epx_recorder_call_t call = {.group_id = group_of(record, recorder),
                                     .sequence = record->sequence,
-                                    .kind = kind,
+                                    .kind = record->opens && kind == EPX_RECORD_ALLGATHER ? EPX_RECORD_OPEN
+                                                                                          : kind,
                                     .bytes = bytes};
         op = epx_recorder_enqueue(recorder, &call);
     }

@@ -29,6 +29,7 @@ typedef struct epx_comm_record {
     epx_fault_t *fault; /* NULL: nothing is disturbed, or nobody has asked yet */
     int32_t fault_asked;
     int32_t left_out; /* 1: EPX_FAULT leaves the collective that has been entered out */
+    int32_t opens;    /* 1: a group opens on it: that is what its all-gathers are recorded as */
 } epx_comm_record_t;
 
 enum { EPX_COMM_JOB_BYTES = 48 };
@@ -57,6 +58,9 @@ epx_recorder_h epx_comm_record_get(epx_comm_record_t *record);
 
 /* What EPX_FAULT disturbs of this comm; fabric: of ranks that are threads, else NULL. */
 void epx_comm_record_faults(epx_comm_record_t *record, epx_fabric_t *fabric);
+
+/* The comm's row in the record, 0: none; *sequence_p: collectives made. */
+int32_t epx_comm_record_row(epx_comm_record_t *record, uint64_t *sequence_p);
 
 /* Brackets around a collective, which is not to be made where `left_out` is 1 behind enter. Returns status.
  */

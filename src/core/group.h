@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "core/meet.h"
 #include "core/select.h"
 #include "fabric/fault/fault.h"
 #include "record/recorder.h"
@@ -112,6 +113,7 @@ struct epx_group {
     int32_t record_id, record_ending;
     uint64_t record_key, record_signature;
     const int32_t *record_members; /* [ranks] ranks of the job, in the tables */
+    epx_meet_t meet;
 };
 
 /* ---- open.c ---- */

@@ -207,7 +207,9 @@ static epx_status_t agree(epx_group_t *group, const epx_bootstrap_t *bootstrap, 
         epx_card_fill(&mine, &group->config, &group->selection, group->generation);
     mine.record_key = epx_op_new_key(group);
     mine.record_rank = epx_recorder_rank(group->recorder);
+    epx_meet_wait(group);
     status = epx_agree(bootstrap, group->name, status, &mine, cards);
+    epx_meet_end(group, status);
     if (status == EPX_OK && group->tables.memory != NULL)
         keep_members(group, cards);
     free(borrowed);
@@ -247,16 +249,13 @@ static void wrap_faults(epx_group_t *group, const epx_fabric_config_t *config)
 }
 
 /* Fabric, segment, transport: collective, every rank takes every step or none does. */
-static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bootstrap)
+static epx_status_t open_parts(epx_group_t *group)
 {
     epx_selection_t *selection = &group->selection;
     int64_t segment_bytes = selection->sizes.segment_bytes;
-    epx_fabric_config_t config =
-        epx_group_fabric_config(selection, group->name, &group->allocator, bootstrap);
-    epx_status_t status = selection->fabric->open(&config, &group->fabric);
-    if (status != EPX_OK)
-        return status;
-    wrap_faults(group, &config);
+    epx_status_t status = EPX_OK;
+    /* Fabrics of graphs meet in a library of their own, which does not say when. */
+    epx_meet_enter(group, (selection->caps & EPX_FABRIC_CAPTURABLE) != 0);
     if (segment_bytes > 0) {
         void *memory = group->fabric->ops->segment_allocate != NULL
                            ? group->fabric->ops->segment_allocate(group->fabric, (size_t)segment_bytes)
@@ -278,7 +277,20 @@ static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bo
                                    .batch = group->batch.memory};
         status = selection->transport->open(&env, group->state.memory, &group->transport);
     }
-    return agree(group, bootstrap, explain_memory(group, status), 1);
+    epx_meet_end(group, status);
+    return status;
+}
+
+static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bootstrap)
+{
+    epx_fabric_config_t config =
+        epx_group_fabric_config(&group->selection, group->name, &group->allocator, bootstrap);
+    config.meeting = epx_meet_watch(group);
+    epx_status_t status = group->selection.fabric->open(&config, &group->fabric);
+    if (status != EPX_OK)
+        return status;
+    wrap_faults(group, &config);
+    return agree(group, bootstrap, explain_memory(group, open_parts(group)), 1);
 }
 
 epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstrap, epx_status_t local)
@@ -287,6 +299,7 @@ epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstra
     status = agree(group, bootstrap, status, 1);
     if (status == EPX_OK)
         status = build_together(group, bootstrap);
+    epx_meet_over(group);
     if (status != EPX_OK) {
         epx_group_tear_down(group);
         return status;
@@ -356,12 +369,9 @@ static epx_status_t refuse_together(const epx_bootstrap_t *bootstrap, epx_status
     return agree(&nothing, bootstrap, status, 0);
 }
 
-epx_status_t epx_group_open(epx_comm_h comm, const epx_group_config_t *config, epx_group_h *group_p)
+static epx_status_t open_on(epx_comm_h comm, const epx_group_config_t *config, epx_group_h *group_p)
 {
     epx_group_config_t checked;
-    if (comm == NULL)
-        return epx_fail(EPX_ERR_ARG,
-                        "epx_group_open: comm is NULL; make one with epx_comm_world or epx_comm_threads");
     epx_bootstrap_t bootstrap = epx_comm_bootstrap(comm);
     epx_status_t status = group_p != NULL ? epx_shape_check(config, bootstrap.size, &checked)
                                           : epx_fail(EPX_ERR_ARG, "epx_group_open: group_p is NULL");
@@ -380,6 +390,7 @@ epx_status_t epx_group_open(epx_comm_h comm, const epx_group_config_t *config, e
     group->reach = epx_comm_reach(comm);
     group->generation = 1;
     group->recorder = checked.recorder != NULL ? checked.recorder : epx_comm_recorder(comm);
+    epx_meet_on_comm(group, comm);
     status = epx_group_build(group, &bootstrap, EPX_OK);
     if (status != EPX_OK) {
         free_struct(group);
@@ -387,6 +398,17 @@ epx_status_t epx_group_open(epx_comm_h comm, const epx_group_config_t *config, e
     }
     *group_p = group;
     return EPX_OK;
+}
+
+epx_status_t epx_group_open(epx_comm_h comm, const epx_group_config_t *config, epx_group_h *group_p)
+{
+    if (comm == NULL)
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_group_open: comm is NULL; make one with epx_comm_world or epx_comm_threads");
+    epx_comm_opens(comm, 1);
+    epx_status_t status = open_on(comm, config, group_p);
+    epx_comm_opens(comm, 0);
+    return status;
 }
 
 void epx_group_close(epx_group_h *group_p)
@@ -453,7 +475,11 @@ epx_status_t epx_group_recover(epx_group_h group, const epx_group_config_t *conf
     if (alive == NULL)
         return epx_fail(EPX_ERR_NO_MEMORY, "%s: no memory to recover", group->name);
     epx_fabric_t *old_fabric = group->fabric;
+    epx_meet_survivors(group);
     status = old_fabric->ops->survivors(old_fabric, group->selection.shape.timeout_ms, alive, &bootstrap);
+    epx_meet_end(group, status);
+    if (status == EPX_OK)
+        epx_meet_again(group, alive, &bootstrap);
     free(alive);
     if (status != EPX_OK)
         return status;
@@ -466,6 +492,9 @@ epx_status_t epx_group_recover(epx_group_h group, const epx_group_config_t *conf
     group->message_bytes = paths.message_bytes;
     group->sent_bytes_before = group->sent_bytes_closed_plans;
     status = next_config(group, config, bootstrap.size, &next);
+    /* The watchdog may be ending the waits of what goes now: it is done with that, or does not begin. */
+    epx_recorder_forget(group->recorder, group->record_ending);
+    group->record_ending = 0;
     epx_block_t old_tables = group->tables; /* the old owner table may be the new one's source */
     group->tables = (epx_block_t){0};
     group->fabric = NULL;

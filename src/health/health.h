@@ -36,7 +36,7 @@ void epx_health_events_close(epx_health_events_t *events);
 
 /* ---- GPUs by NVML ---- */
 typedef struct epx_health_gpus epx_health_gpus_t;
-epx_health_gpus_t *epx_health_gpus_open(const char *library, char *blind, size_t bytes);
+epx_health_gpus_t *epx_health_gpus_open(const char *library, int *is_nvml_p, char *blind, size_t bytes);
 void epx_health_gpus_sample(epx_health_gpus_t *gpus, epx_health_fn fn, void *context);
 void epx_health_gpus_close(epx_health_gpus_t *gpus);
 

@@ -37,10 +37,18 @@ epx_status_t epx_health_open(const epx_health_config_t *config, epx_health_h *he
     else
         snprintf(health->events_blind, sizeof(health->events_blind), "not read with another root of sysfs");
     const char *library = config->nvml != NULL ? config->nvml : "libnvidia-ml.so.1";
+    int is_nvml = 1;
     if (library[0] != '\0')
-        health->gpus = epx_health_gpus_open(library, health->gpus_blind, sizeof(health->gpus_blind));
+        health->gpus =
+            epx_health_gpus_open(library, &is_nvml, health->gpus_blind, sizeof(health->gpus_blind));
     else
         snprintf(health->gpus_blind, sizeof(health->gpus_blind), "not asked for");
+    if (!is_nvml && config->nvml != NULL) {
+        epx_status_t status =
+            epx_fail(EPX_ERR_ARG, "NVML: %s; name a library of NVML, or none", health->gpus_blind);
+        epx_health_close(&health);
+        return status;
+    }
     *health_p = health;
     return EPX_OK;
 }

@@ -133,12 +133,14 @@ static void watch_events(epx_health_gpus_t *gpus)
             gpus->set != NULL ? gpus->register_events(gpus->gpu[g].handle, GPU_XID_EVENT, gpus->set) : code;
 }
 
-epx_health_gpus_t *epx_health_gpus_open(const char *library, char *blind, size_t bytes)
+epx_health_gpus_t *epx_health_gpus_open(const char *library, int *is_nvml_p, char *blind, size_t bytes)
 {
+    *is_nvml_p = 1;
     epx_health_gpus_t *gpus = calloc(1, sizeof(*gpus));
     if (gpus == NULL)
         return NULL;
-    if (resolve(gpus, library, blind, bytes) != 0)
+    *is_nvml_p = resolve(gpus, library, blind, bytes) == 0;
+    if (!*is_nvml_p)
         goto close_library;
     int code = gpus->start();
     if (code != GPU_SUCCESS) {

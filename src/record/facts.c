@@ -177,7 +177,10 @@ static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns, in
     epx_order_reads();
     f->paused = (before & 1) != 0 || __atomic_load_n(&head->phase_changes, __ATOMIC_RELAXED) != before ||
                 (pause > 0 && now_ns < begun - ahead_ns + pause);
-    if (phase < EPX_RECORD_STEADY)
+    /* Memory that is made and registered for a group takes what warming up takes. */
+    int builds =
+        f->place == EPX_PLACE_ENQUEUED && (f->op.kind == EPX_RECORD_OPEN || f->op.kind == EPX_RECORD_RECOVER);
+    if (phase < EPX_RECORD_STEADY || builds)
         f->budget_ns *= WARM_UP_FACTOR;
     f->budget_ns -= earlier(early_ns, f->budget_ns / 2);
     f->moves = sign != 0 && now_ns - f->last_sign_ns < f->budget_ns;
@@ -232,7 +235,8 @@ static int32_t blame(const epx_rank_facts_t *f)
     return by_place[f->place];
 }
 
-/* Who of the group has not made the call of a rank that waits for all, without a word from below for whom. */
+/* Who of the group has not made the call of a rank that waits for all, or has not begun it, without a word
+ * from below for whom. */
 static void find_missing(int32_t ranks, epx_rank_facts_t *room, epx_rank_facts_t *f)
 {
     const epx_record_group_row_t *group = epx_record_group_row(f->record, f->op.group);
@@ -242,7 +246,9 @@ static void find_missing(int32_t ranks, epx_rank_facts_t *room, epx_rank_facts_t
         int32_t r = epx_record_member(f->record, f->op.group, i);
         if (r < 0 || r >= ranks || blame(&room[r]) <= best)
             continue;
-        if (room[r].record != NULL && epx_facts_find(room[r].record, &f->op, &found) != EPX_OP_LACKS)
+        epx_has_op_t has =
+            room[r].record != NULL ? epx_facts_find(room[r].record, &f->op, &found) : EPX_OP_LACKS;
+        if (has != EPX_OP_LACKS && !(has == EPX_OP_HAS && found.state == EPX_RECORD_ENQUEUED))
             continue;
         best = blame(&room[r]);
         f->next = r;

@@ -65,6 +65,13 @@ if [ -z "${SANITIZE:-}" ] && "$bin/epx-info" -f | grep -Eq '^[* ]*ucx +[0-9]'; t
     expect_out '^1 of 1 '
 fi
 
+# A word that goes back is mended in the same way.
+EPX_RECORD=$folder/stale EPX_TRANSPORT=ragged EPX_ON_HANG=failover:pooled_wave EPX_HANG_MS=1000 \
+    EPX_FAULT="rank=2 op=dispatch seq=$first peer=1 at=signal.pre do=stale" run epx-train "${small[@]}"
+expect_code 0
+expect_err '^epx: job .* is stuck: EPOCH_SKEW\(rank 2\)$'
+expect_err '^epx-train: step 7: EPOCH_SKEW of rank 2, dispatch wave 0; the group goes on with transport pooled_wave and the step '
+
 # A rank that is busy elsewhere is no transport's fault: the run leaves with what the verdict says.
 EPX_RECORD=$folder/stuck EPX_TRANSPORT=ragged EPX_ON_HANG=failover:pooled_wave EPX_HANG_MS=1000 \
     EPX_FAULT="rank=2 op=dispatch seq=$first at=begin do=spin:9000" run epx-train "${small[@]}"

@@ -24,6 +24,24 @@ expect_err 'did you mean --watch'
 run epx-health stray.json; expect_code 2
 run epx-health --interval 0; expect_code 2
 
+# What names nothing is refused, not looked at in vain; an exit code of lost output is no verdict.
+run epx-health --sysfs "$sys" --nvml none; expect_code 2
+expect_err '^epx-health: --sysfs: .*/sys is no folder: name one'
+mkdir "$sys" "$fake/none"
+run epx-health --sysfs "$sys" --nvml "$fake/libnone.so" --interval 0.01; expect_code 2
+expect_err 'libnone.so.*; name a library of NVML, or none'
+run epx-health --sysfs "$sys" --nvml none --interval 0.01 --history "$fake"; expect_code 2
+expect_err 'cannot read the history .*: name another file'
+run epx-health --ledger "$fake"; expect_code 2
+expect_err 'cannot read the ledger .*: name a file'
+for more in '' --json; do
+    last="epx-health $more > /dev/full"
+    "$bin/epx-health" --sysfs "$sys" --nvml none --interval 0.01 $more > /dev/full 2> "$err"
+    code=$?
+    expect_code 4
+    expect_err '^epx-health: cannot write the output: .*; the exit code is no verdict$'
+done
+
 # A file that cannot be written condemns no host.
 run epx-health --sysfs "$sys" --nvml none --interval 0.01 --history "$fake/no/such"; expect_code 2
 expect_err 'cannot write the history .*no/such.*make its folder'

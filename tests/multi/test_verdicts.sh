@@ -38,6 +38,51 @@ expect_err '^epx: job .* is stuck: HOST_ABSENT\(rank 2\)$'
 expect_err '^ +ranks 0-1 wait in all_reduce of world wave 0 for rank 2$'
 play 2 78 'group=experts0 rank=1 op=dispatch seq=128 at=wait.pre do=delay:30000'
 expect_err '^epx: job .* is stuck: UNKNOWN$'
+# A rank that leaves a call out is in another one under the same number; with two ranks that wait for each other in
+# different groups neither is alone outside.
+play 1 77 'rank=1 op=combine seq=129 at=enqueue do=skip'
+expect_err '^epx: job .* is stuck: DESYNC\(kind\)'
+expect_err '^  action     stop'
+play 1 77 'group=world rank=1 op=allreduce seq=20 at=enqueue do=skip'
+expect_err '^epx: job .* is stuck: DEADLOCK\(0 -> 1 -> 0\)$'
+expect_err '^  evidence   rank 0 in all_reduce of world waits for rank 1, rank 1 in route of experts0 waits for rank 0$'
+expect_err '^  action     stop'
+
+# A port goes down in the made-up machine of rank 2 while its rank stops: the link came first, the rest are victims.
+ports=$folder/sys/class/infiniband/mlx5_2/ports/1
+mkdir -p "$ports"
+echo '4: ACTIVE' > "$ports/state"
+rm -rf "$folder/records"
+: > "$out"
+(
+    for ((i = 0; i < 600; i++)); do
+        grep -q '^step      6 ' "$out" && break
+        sleep 0.05
+    done
+    echo '1: DOWN' > "$ports/state"
+) &
+EPX_RECORD=$folder/records EPX_FAULT='group=experts1 rank=0 op=dispatch seq=128 at=begin do=delay:30000' EPX_HANG_MS=2000 \
+    run epx-train "${small[@]}" --ep 2 --replicas 2 --ranks 4 \
+    --links none/,none/,mlx5_2/,none/ --sysfs "$folder/sys"
+wait
+last='epx-train with a port that goes down'
+expect_code 76
+expect_err '^epx: job .* is stuck: LINK\(rank 2, down\)$'
+expect_err '^  evidence   a link that went down of rank 2 came first in time \(mlx5_2/1\)'
+expect_err '^  action     go on without the host .*exit code 76'
+
+# Ranks that do not agree are told so before anything is computed; each is a process.
+if "$bin/epx-info" -f | grep -Eq '^[* ]*ucx +[0-9]'; then
+    root=127.0.0.1:$((20000 + RANDOM % 20000))
+    (EPX_RANK=1 EPX_TRANSPORT=ring EPX_WORLD_SIZE=2 EPX_ROOT=$root UCX_LOG_LEVEL=fatal timeout 60 "$bin/epx-train" \
+        "${small[@]}" --ep 2 > /dev/null 2>&1; echo $? > "$folder/other") &
+    EPX_RANK=0 EPX_WORLD_SIZE=2 EPX_ROOT=$root UCX_LOG_LEVEL=fatal run epx-train "${small[@]}" --ep 2
+    wait
+    last='epx-train, ranks with other transports'
+    expect_code 77
+    [ "$(cat "$folder/other")" = 77 ] || wrong "rank 1 left with $(cat "$folder/other"), not 77"
+    expect_err 'ranks disagree on the transport: rank 0 has ragged, rank 1 has ring \(EPX_ERR_MISMATCH\)|EPX_ERR_MISMATCH'
+fi
 export EPX_CHECK=canary
 play 2 77 'group=experts1 rank=1 op=dispatch seq=128 peer=0 at=put.pre do=drop'
 expect_err '^epx: job .* must stop: CORRUPT\(3 -> 2\)$'

@@ -92,6 +92,15 @@ int epx_tool_end(int code)
     return code;
 }
 
+int epx_tool_end_as(int code, int unwritten)
+{
+    epx_progress_clear();
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    return epx_tool_fail(unwritten, "cannot write the output: %s; the exit code is no verdict",
+                         strerror(errno));
+}
+
 int64_t epx_now_ns(void)
 {
     struct timespec now;

@@ -39,6 +39,9 @@ char *epx_tool_text(const char *format, ...) __attribute__((format(printf, 1, 2)
  * EPX_EXIT_FAILED. */
 int epx_tool_end(int code);
 
+/* The same for programs whose codes are verdicts: `unwritten` in place of any of them. */
+int epx_tool_end_as(int code, int unwritten);
+
 /* Monotonic time in nanoseconds. */
 int64_t epx_now_ns(void);
 

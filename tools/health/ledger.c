@@ -174,8 +174,13 @@ static int load(const char *path, health_run_t **runs_p, int32_t *count_p)
         run->fault = fault != NULL && fault->kind == EPX_JSON_TRUE;
         epx_json_document_free(&document);
     }
+    int unread = ferror(file) ? errno : 0;
     free(line);
     fclose(file);
+    if (unread != 0)
+        return epx_tool_fail(EPX_EXIT_USAGE,
+                             "cannot read the ledger %s (%s): name a file that --placement wrote", path,
+                             strerror(unread));
     return EPX_EXIT_OK;
 }
 

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,7 +29,9 @@ static const char notes[] =
     "  epx-health --ledger runs.jsonl --placement job=j7,rack=r2,fault=yes\n"
     "\n"
     "exit code: 0 OK or WATCH, 1 CORDON or a slow pair, 2 bad usage or a file that cannot be used, 3 CANNOT "
-    "TELL";
+    "TELL, 4 the output could not be written";
+
+enum { UNWRITTEN = 4 };
 
 static int parse(request_t *r, int argc, char **argv, int *first_p)
 {
@@ -166,6 +169,13 @@ static int look(const request_t *r)
     int32_t skipped = 0;
     config.sysfs = r->sysfs;
     config.nvml = r->nvml != NULL && strcmp(r->nvml, "none") == 0 ? "" : r->nvml;
+    struct stat root;
+    if (r->sysfs != NULL && (stat(r->sysfs, &root) != 0 || !S_ISDIR(root.st_mode)))
+        return epx_tool_fail(
+            EPX_EXIT_USAGE,
+            "--sysfs: %s is no folder: name one that holds class/infiniband, or leave it out for "
+            "/sys",
+            r->sysfs);
     int rc = r->history != NULL ? health_history_load(r->history, r->host, &store, &skipped) : EPX_EXIT_OK;
     epx_status_t status = rc == EPX_EXIT_OK ? epx_health_open(&config, &health) : EPX_OK;
     if (status != EPX_OK)
@@ -204,12 +214,12 @@ int main(int argc, char **argv)
     if (r.placement != NULL && r.ledger == NULL)
         return epx_tool_fail(EPX_EXIT_USAGE, "--placement: name the file to note it in with --ledger");
     if (r.view)
-        return epx_tool_end(health_rack_view(argc - first, argv + first, r.json));
+        return epx_tool_end_as(health_rack_view(argc - first, argv + first, r.json), UNWRITTEN);
     if (r.ledger != NULL)
-        return epx_tool_end(health_ledger(r.ledger, r.placement, r.json));
+        return epx_tool_end_as(health_ledger(r.ledger, r.placement, r.json), UNWRITTEN);
     if (r.probe) {
         health_probe_t probe = {r.ranks, r.probe_ms, r.probe_bytes, r.slow, r.json};
-        return epx_tool_end(health_probe(&probe));
+        return epx_tool_end_as(health_probe(&probe), UNWRITTEN);
     }
-    return epx_tool_end(look(&r));
+    return epx_tool_end_as(look(&r), UNWRITTEN);
 }

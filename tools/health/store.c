@@ -107,8 +107,12 @@ int health_history_load(const char *path, const char *host, health_store_t *stor
         take_line(&document.value[0], host, store);
         epx_json_document_free(&document);
     }
+    int unread = ferror(file) ? errno : 0;
     free(line);
     fclose(file);
+    if (unread != 0)
+        return epx_tool_fail(EPX_EXIT_USAGE, "cannot read the history %s (%s): name another file", path,
+                             strerror(unread));
     return EPX_EXIT_OK;
 }
 

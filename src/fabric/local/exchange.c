@@ -137,12 +137,18 @@ epx_status_t epx_local_gather(local_fabric_t *fabric, int32_t extra_channel, con
 {
     int survivors = extra_channel == LOCAL_SURVIVORS_CHANNEL;
     making_t making = {.watch = {.fabric = fabric, .ignores_abort = survivors}};
-    epx_wait_result_t result = {.peer = -1};
+    const epx_fabric_meeting_t *meeting = survivors ? NULL : fabric->config.meeting;
+    epx_wait_result_t own = {.peer = -1}, *live = &own;
+    if (meeting != NULL)
+        live = meeting->begin(meeting->context, &own);
     epx_gather_t gather =
-        gather_on(fabric, &making, fabric->config.exchange_channels + extra_channel, timeout_ms, &result);
+        gather_on(fabric, &making, fabric->config.exchange_channels + extra_channel, timeout_ms, live);
     if (survivors)
         gather.circle = fabric->survivors;
     epx_status_t status = epx_gather(&gather, send, receive, bytes);
+    epx_wait_result_t result = *live;
+    if (meeting != NULL)
+        meeting->end(meeting->context, status);
     if (status == EPX_OK)
         return EPX_OK;
     return epx_fail(status, "%s: rank %d met nobody at set-up: rank %d did not come within %" PRId64 " ms",

@@ -129,12 +129,18 @@ epx_status_t epx_ucx_gather(ucx_fabric_t *fabric, int32_t extra_channel, const v
 {
     int survivors = extra_channel == UCX_SURVIVORS_CHANNEL;
     ucx_watch_t watch = {.fabric = fabric, .ignores_abort = survivors};
-    epx_wait_result_t result = {.peer = -1};
+    const epx_fabric_meeting_t *meeting = survivors ? NULL : fabric->config.meeting;
+    epx_wait_result_t own = {.peer = -1}, *live = &own;
+    if (meeting != NULL)
+        live = meeting->begin(meeting->context, &own);
     epx_gather_t gather =
-        gather_on(&watch, fabric->config.exchange_channels + extra_channel, timeout_ms, &result);
+        gather_on(&watch, fabric->config.exchange_channels + extra_channel, timeout_ms, live);
     if (survivors)
         gather.circle = fabric->survivors;
     epx_status_t status = epx_gather(&gather, send, receive, bytes);
+    epx_wait_result_t result = *live;
+    if (meeting != NULL)
+        meeting->end(meeting->context, status);
     if (status == EPX_OK)
         return EPX_OK;
     if (status == EPX_ERR_TIMEOUT)

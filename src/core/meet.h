@@ -1,0 +1,54 @@
+/*
+ * What the ranks of a group do together when it opens or recovers, as operations of the flight recorder.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Every meeting is an operation of its own. It is there (enqueued) before the rank begins what it does alone,
+ * memory and its registration, and begins when the rank has come to the others: a rank that stays away is
+ * told from one that does not get ready, and both from those who wait.
+ *
+ * - M1  Opening: all-gathers of the comm are recorded as "open" of it; the segment is "open" of it on a
+ * stream beside.
+ *
+ * - M2  Recovering: the meeting of survivors is "recover" wave 0 of the old group; what they build is waves 1
+ *   to 3 of a row that holds the survivors alone, so that nobody is missed who is known to be gone.
+ */
+#ifndef EPX_CORE_MEET_H
+#define EPX_CORE_MEET_H
+
+#include <epx/epx.h>
+#include <epx/fabric.h>
+
+#include "record/recorder.h"
+
+struct epx_group;
+
+/* Part of every group; zeroed: nothing is recorded. */
+typedef struct epx_meet {
+    int32_t row;  /* 0: none */
+    int32_t wave; /* of the next meeting */
+    epx_record_kind_t kind;
+    uint64_t sequence, op; /* op 0: in no meeting */
+    epx_fabric_meeting_t watch;
+} epx_meet_t;
+
+/* The group opens on this comm. */
+void epx_meet_on_comm(struct epx_group *group, epx_comm_h comm);
+
+/* Who is left? The wait begins; epx_meet_end ends it. */
+void epx_meet_survivors(struct epx_group *group);
+/* They are known: alive [ranks], as of the old group. */
+void epx_meet_again(struct epx_group *group, const uint8_t *alive, const epx_bootstrap_t *bootstrap);
+
+/* The next meeting is there. begins: it is not known when the rank will have come to the others. */
+void epx_meet_enter(struct epx_group *group, int begins);
+/* It begins (enters it where that was not done), and waits for everybody. */
+void epx_meet_wait(struct epx_group *group);
+void epx_meet_end(struct epx_group *group, epx_status_t status);
+
+/* For the fabric that is opened; NULL: nobody looks. */
+const epx_fabric_meeting_t *epx_meet_watch(struct epx_group *group);
+
+/* The group is built, or could not be. */
+void epx_meet_over(struct epx_group *group);
+
+#endif
