@@ -24,7 +24,11 @@ void epx_core_dump_prepare(void)
     const char *folder = epx_config_record_is_asked() ? epx_config_variable("EPX_RECORD") : "/tmp";
     snprintf(file, sizeof(file), "%.*s/gpu-core.%%h.%%p", EPX_CONFIG_TEXT_BYTES, folder);
     setenv("CUDA_ENABLE_USER_TRIGGERED_COREDUMP", "1", 0);
-    setenv("CUDA_ENABLE_LIGHTWEIGHT_COREDUMP", "1", 0); /* without the GPU's memory, which may be 192 GB */
+    /* Without the GPU's memory, which may be 192 GB. Without skip_abort the driver ends the context, and the
+     * process may end, while the file is still being written: driver 580 left a part of one. */
+    setenv("CUDA_ENABLE_LIGHTWEIGHT_COREDUMP", "1", 0);
+    setenv("CUDA_COREDUMP_GENERATION_FLAGS",
+           "skip_abort,skip_global_memory,skip_shared_memory,skip_local_memory", 0);
     setenv(PIPE, "/tmp/epx-gpu-core-pipe.%h.%p", 0);
     setenv(FILE_NAME, file, 0);
 }

@@ -1,5 +1,5 @@
 /* Hangs of ranks with a GPU each, over NCCL's windows: a process that is killed, a rank that stops replaying
- * its graph, and what is in the records. Not seen on a GPU yet. SPDX-License-Identifier: Apache-2.0 */
+ * its graph, and what is in the records. Not seen on a GPU as it is. SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -117,12 +117,16 @@ static void goes_on(rank_t *self, session_t *session)
 static void outlives(rank_t *self, session_t *session, epx_plan_h plan, const notes_t *notes)
 {
     const problem_t *problem = self->arg;
+    size_t bytes = (size_t)TOKENS * WIDTH * sizeof(float);
+    void *out = device_new(bytes);
     epx_batch_t batch = EPX_BATCH_INIT;
     epx_recorder_h recorder = epx_comm_recorder(self->comm);
-    (void)session_route(session, plan);
-    /* Calls return at once: it is kernels that wait, and the watchdog that looks. */
-    if (epx_dispatch(plan, 0, problem->x[self->rank], &batch, rank_stream()) == EPX_OK)
-        (void)epx_combine(plan, 0, batch.rows, NULL, rank_stream());
+    expect_came(self, "epx_plan_route", session_route(session, plan), EPX_OK);
+    /* Calls return at once: it is kernels that wait, and the watchdog that looks. Rank 1's dispatch may have
+     * gone out before its end; its combine has not. */
+    expect_came(self, "epx_dispatch", epx_dispatch(plan, 0, problem->x[self->rank], &batch, rank_stream()),
+                EPX_OK);
+    expect_came(self, "epx_combine", epx_combine(plan, 0, batch.rows, out, rank_stream()), EPX_OK);
     epx_verdict_t verdict = verdict_by(recorder, now_ms() + 20000);
     int64_t took = now_ms() - notes->died;
     expect(self, verdict.kind == EPX_VERDICT_HOST_ABSENT && verdict.rank == 1, "%s of rank %d: %s",
@@ -130,6 +134,7 @@ static void outlives(rank_t *self, session_t *session, epx_plan_h plan, const no
     expect(self, took <= NAMED_MS, "rank 1 was named %d ms after its end", (int)took);
     epx_group_abort(session->group, "rank 1 is gone");
     drained();
+    device_free(out, bytes);
     goes_on(self, session);
 }
 
@@ -206,11 +211,10 @@ Test(hangs, a_killed_process_is_named_in_time_its_record_can_be_read_and_the_oth
             continue;
         }
         left--;
+        /* A test has a process of its own below its runner, which says with 1 that it has ended badly. */
         int is_victim = ended == process[1];
-        expect(NULL,
-               is_victim ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
-                         : WIFEXITED(status) && WEXITSTATUS(status) == 0,
-               "%s ended with %x", is_victim ? "rank 1" : "another rank", (unsigned)status);
+        expect(NULL, WIFEXITED(status) && WEXITSTATUS(status) == is_victim, "%s ended with %x",
+               is_victim ? "rank 1" : "another rank", (unsigned)status);
     }
     for (int r = 0; r < ranks && left > 0; r++)
         kill(process[r], SIGKILL);

@@ -23,6 +23,7 @@ static void unset_drivers(void)
 {
     unsetenv("CUDA_ENABLE_USER_TRIGGERED_COREDUMP");
     unsetenv("CUDA_ENABLE_LIGHTWEIGHT_COREDUMP");
+    unsetenv("CUDA_COREDUMP_GENERATION_FLAGS");
     unsetenv("CUDA_COREDUMP_PIPE");
     unsetenv("CUDA_COREDUMP_FILE");
 }
@@ -60,6 +61,8 @@ Test(core_dump, the_drivers_variables_are_set_once_and_only_where_dumps_are_aske
     epx_core_dump_paths(pipe, sizeof(pipe), file, sizeof(file));
     cr_expect_str_eq(getenv("CUDA_ENABLE_USER_TRIGGERED_COREDUMP"), "1");
     cr_expect_str_eq(getenv("CUDA_ENABLE_LIGHTWEIGHT_COREDUMP"), "1");
+    cr_expect_str_eq(getenv("CUDA_COREDUMP_GENERATION_FLAGS"),
+                     "skip_abort,skip_global_memory,skip_shared_memory,skip_local_memory");
     snprintf(wanted, sizeof(wanted), "/tmp/epx-gpu-core-pipe.%s.%d", host, (int)getpid());
     cr_expect_str_eq(pipe, wanted);
     snprintf(wanted, sizeof(wanted), "%s/gpu-core.%s.%d", folder, host, (int)getpid());
