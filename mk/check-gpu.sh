@@ -1,6 +1,6 @@
 #!/bin/bash
 # Tests on the GPUs, any number of them. Beside each other: the kernels' own tests, the suites of the library with
-# ranks that share a GPU (every job sees one GPU), the Python package. Then, alone: ranks with a GPU each, as threads,
+# ranks that share a GPU (every job sees one GPU), the Python package. Then, alone: many steps, and ranks with a GPU each, as threads,
 # as processes, under launchers. Every part is bounded and goes on behind failures of the others.
 #
 #   TEST_BUILD=FOLDER GPU_JOBS= GPU_SECONDS=240 GPU_RUN= TEST_ARGS= mk/check-gpu.sh GPU_TESTS RUNNER...
@@ -62,7 +62,7 @@ export -f alone
 echo "GPUs $gpus; logs in $logs"
 # shellcheck disable=SC2086  # words
 part kernels ${GPU_RUN:-} "$kernels" ${TEST_ARGS:-} &
-names=() apart='' conformance=''
+names=() apart='' conformance='' fuzz=''
 for runner in "$@"; do
     name=${runner##*/alone-}
     if [ "$name" = gpus ]; then
@@ -71,10 +71,16 @@ for runner in "$@"; do
     fi
     [ "$name" = conformance ] && conformance=$runner
     names+=("$name")
+    if [ "$name" = fuzz ]; then
+        fuzz=$runner
+        continue
+    fi
     TEST_DEVICE=cuda part "$name" "$runner" --jobs "$jobs" --gpus "$gpus" --slowest 5 &
 done
 part python mk/check-gpu-python.sh &
 wait
+# Ten thousand steps have a time-out of their own, and on a GPU that others use too they do not keep it.
+[ -z "$fuzz" ] || TEST_DEVICE=cuda part fuzz "$fuzz" --jobs "$jobs" --gpus "$gpus" --slowest 5
 for name in kernels "${names[@]}" python; do count "$name"; done
 
 # ---- a GPU for each rank -----------------------------------------------------------------------------------------
