@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tests on the GPUs, any number of them. Beside each other: the kernels' own tests, the suites of the library with
-# ranks that share a GPU (every job sees one GPU), the Python package. Then, alone: many steps, and ranks with a GPU each, as threads,
-# as processes, under launchers. Every part is bounded and goes on behind failures of the others.
+# ranks that share a GPU (every job sees one GPU), the Python package. Then, alone: many steps, and ranks with a GPU
+# each, as threads, as processes, under launchers. Every part is bounded and goes on behind failures of the others.
 #
 #   TEST_BUILD=FOLDER GPU_JOBS= GPU_SECONDS=240 GPU_RUN= TEST_ARGS= mk/check-gpu.sh GPU_TESTS RUNNER...
 #
