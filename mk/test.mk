@@ -140,9 +140,12 @@ $(GPU_TESTS): $(call objects,$(GPU_SRCS)) $(STATIC) $(FLAGS_KEY)
 GPU_RUN ?=
 GPU_JOBS ?=
 gpu-tests: $(GPU_TESTS) $(ALONE_RUNNERS)
-.PHONY: gpu-tests
+.PHONY: gpu-tests run-gpu-tests
 check-gpu: ## run the tests that need a GPU: its kernels against the host's, and the library on it
-	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(GPU_TESTS) $(ALONE_RUNNERS)
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) run-gpu-tests
+
+# By a make of its own: what was found here decides which suites there are.
+run-gpu-tests: $(LIBS) $(PROGRAMS) $(GPU_TESTS) $(ALONE_RUNNERS)
 	$(Q)TEST_BUILD='$(abspath $(BUILD))' TEST_ARGS='$(TEST_ARGS)' GPU_RUN='$(GPU_RUN)' GPU_JOBS='$(GPU_JOBS)' \
 		mk/check-gpu.sh $(GPU_TESTS) $(ALONE_RUNNERS)
 
