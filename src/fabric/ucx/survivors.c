@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "fabric/ucx/internal.h"
 
-enum { GRACE_MS = 1000, SLICE_MS = 20, GATHER_MS = 60000 };
+enum { GRACE_MS = 1000, ALONE_MS = 200, SLICE_MS = 20, GATHER_MS = 60000 };
 
 /* A decision is (the deciding rank + 1); the members are bytes beside it. */
 
@@ -38,6 +38,16 @@ static int all_there(const ucx_fabric_t *fabric)
 {
     for (int32_t p = 0; p < fabric->base.ranks; p++)
         if (!has_joined(fabric, p) && !is_dead(fabric, p))
+            return 0;
+    return 1;
+}
+
+/* Nobody else joined and lives. They may have decided without this rank and left, so that it looks for a
+ * while whether word of that is still on its way. */
+static int is_alone(const ucx_fabric_t *fabric)
+{
+    for (int32_t p = 0; p < fabric->base.ranks; p++)
+        if (p != fabric->base.rank && has_joined(fabric, p) && !is_dead(fabric, p))
             return 0;
     return 1;
 }
@@ -81,7 +91,8 @@ static void meet(ucx_fabric_t *fabric, int64_t timeout_ms, uint8_t *member)
         if (decision(fabric) != 0)
             break;
         /* A leader that does not decide in time is passed over: after its grace this rank stands alone. */
-        if ((leader == me && (all_there(fabric) || now_ns >= deadline_ns)) ||
+        int waited = !is_alone(fabric) || now_ns >= begin_ns + (int64_t)ALONE_MS * 1000000;
+        if ((leader == me && ((all_there(fabric) && waited) || now_ns >= deadline_ns)) ||
             now_ns >= deadline_ns + (int64_t)GRACE_MS * 1000000 * (me + 1)) {
             decide(fabric, member);
             return;
