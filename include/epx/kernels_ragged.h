@@ -121,6 +121,59 @@ typedef struct epx_k_ragged_return {
     const int64_t *home_start, *wire_start;
 } epx_k_ragged_return_t;
 
+/*
+ * Rank wire, expanded batches: a dispatch whose rows travel in parts, and are expanded while the rest
+ * travels, without any kernel that waits for a peer. `ragged_flow` is called twice: at the start, and with
+ * `here` behind the wait for the whole of the peers' rows. Work comes in units, which are taken from counters
+ * by whoever has nothing to do:
+ *
+ * - F1  A unit is taken once: counters only grow, and a unit is its taker's who has drawn its number. They
+ * are 0 when a start's kernel begins (a kernel ahead of it in the stream clears them).
+ * - F2  Part p of what I send is rows n * p / PARTS .. n * (p + 1) / PARTS - 1 of every run. Who has taken
+ * some of its units counts them as done when what they store is performed, behind a fence of the system; who
+ * counts the last one sets my word p at all other ranks to the epoch of the call. A part that is empty has no
+ * word.
+ * - F3  At the start rows of part p are used only when all other ranks' words of parts 0 .. p are the epoch
+ * of this call (acquire). Lists, counts and the head were stored by kernels ahead of the sender's, so they
+ * are there too. Epochs are never used twice on a slot, so what is left of words there says nothing.
+ * - F4  Nobody waits for a word. The start ends when all is sent, what stays is placed, and the next part is
+ * not here; what is left is the second call's, from the same counters. So both kernels end whatever the peers
+ * do, and the wait between them, its time and the abort words stay what they are without parts.
+ * - F5  Words of parts say nothing of the group: they are not looked at by waits. A group that has ended may
+ * still set them, in slots that recovery frees; the next epochs are of another generation.
+ *
+ * Rows are as epx_flow_limits_t says. ranks <= EPX_FLOW_RANKS_MAX.
+ */
+#define EPX_FLOW_PARTS 16
+#define EPX_FLOW_RANKS_MAX 32
+#define EPX_FLOW_PLACES_MAX 32 /* of a row */
+/* Counters of one call: units taken of what is sent and of what is used, and of what is sent done, by part;
+ * units of own rows taken. In chunks of 64 bytes. */
+typedef struct epx_flow_counters {
+    uint32_t sent[EPX_FLOW_PARTS], used[EPX_FLOW_PARTS], done[EPX_FLOW_PARTS];
+    uint32_t own[16];
+} epx_flow_counters_t;
+
+typedef struct epx_k_ragged_flow {
+    void *const *dst; /* [ranks] base of each rank */
+    int32_t rank, ranks;
+    int64_t rows, words; /* offsets from a base: rows of a slot; uint64 [PARTS, ranks] by (part, sender) */
+    int64_t row_bytes;
+    const epx_run_t *runs; /* [ranks] run i to rank i */
+    const int32_t *index;  /* of x, by entry of the runs */
+    const void *x;
+    epx_k_places_t own; /* where my own rows go: the batch, which those of others go to too */
+    /* What comes: of rank s the rows start[s] .. start[s] + count[s] - 1 of src, row g to list[first[g]] ...
+     */
+    const int64_t *start, *count; /* [ranks]; count is written by the senders */
+    const int32_t *first, *places, *list;
+    const void *src;
+    epx_flow_counters_t *counters;
+    const int32_t *gate; /* or NULL: nothing is done unless this is 1 */
+    epx_k_begun_t call;  /* whose epoch it is; a word to say that it has begun, or NULL */
+    int32_t here;        /* 0: the start; 1: all rows of others are here */
+} epx_k_ragged_flow_t;
+
 #ifdef __cplusplus
 }
 #endif

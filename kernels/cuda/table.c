@@ -29,4 +29,6 @@ const epx_kernels_t epx_kernels_cuda = {
     .stamp = epx_cuda_stamp,
     .spin = epx_cuda_spin,
     .lane = epx_cuda_lane,
+    .ragged_flow = epx_cuda_ragged_flow,
+    .flow_limits = &epx_cuda_flow_limits,
 };

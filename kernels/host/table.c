@@ -29,4 +29,6 @@ const epx_kernels_t epx_kernels_host = {
     .stamp = epx_host_stamp,
     .spin = epx_host_spin,
     .lane = epx_host_lane,
+    .ragged_flow = epx_host_ragged_flow,
+    .flow_limits = &epx_host_flow_limits,
 };

@@ -83,6 +83,9 @@ static epx_ragged_slot_t lay_slot(const epx_shape_t *shape, const epx_ragged_are
     slot.list = epx_take_area(end, wire * INT);
     slot.index = epx_take_area(end, areas->rank_wire ? places * INT : 0);
     slot.head = epx_take_area(end, areas->rank_wire ? room.heads * LONG : 0);
+    int64_t flows = areas->rank_wire && !areas->indexed && !backward ? shape->ranks : 0;
+    slot.words = epx_take_area(end, flows * EPX_FLOW_PARTS * LONG);
+    slot.counters = epx_take_area(end, flows * (int64_t)sizeof(epx_flow_counters_t));
     return slot;
 }
 
@@ -174,7 +177,7 @@ static void lay_scratch(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     s->wire_rows = epx_take_area(end, areas->staging.bytes > 0 ? pairs * shape->ranks * LONG : 0);
     s->turns = epx_take_area(end, 2 * (int64_t)shape->depth * EPX_PUSH_TURNS * LONG);
     s->bad = epx_take_area(end, 2 * LONG);
-    s->zero = epx_take_area(end, shape->aux_bytes);
+    s->zero = epx_take_area(end, epx_ragged_zeros(shape));
     s->span = epx_take_area(end, 2 * LONG);
 
     int64_t tables = 0;

@@ -26,7 +26,8 @@ epx_status_t epx_ragged_dispatch_start(epx_transport_t *transport, epx_plan_base
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_DISPATCH, wave, stream);
     epx_ragged_begin(&call);
     call.own_rows = places_own(&call) ? rows_of(&call, batch) : NULL;
-    *own_of(&call) = (epx_ragged_own_t){.x = x, .rows = call.own_rows};
+    call.flows = call.own_rows != NULL && epx_ragged_flows(&call, x);
+    *own_of(&call) = (epx_ragged_own_t){.x = x, .rows = call.own_rows, .flows = call.flows};
     epx_status_t status = epx_ragged_send_rows(&call, x, batch->aux);
     return status == EPX_OK ? epx_ragged_post(&call) : status;
 }
@@ -90,6 +91,8 @@ static epx_status_t hand_over_expanded(const epx_ragged_call_t *call, epx_batch_
         status = epx_ragged_place_own(call, own->x, batch->rows);
     if (status != EPX_OK || (own->rows != NULL && call->shape->ranks == 1))
         return status;
+    if (own->flows && own->rows == batch->rows)
+        return epx_ragged_flow(call, own->x, batch->rows, 1);
     /* Every wire row is read once, and written to all its places. */
     epx_k_scatter_t args = {.units = call->shape->sm_budget,
                             .rows = wire_rows(call),

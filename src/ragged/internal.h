@@ -36,6 +36,8 @@ typedef struct epx_ragged_slot {
     int64_t list;         /* int32 [wire_rows_max] places */
     int64_t index;        /* int32 [rows_max] place -> wire row */
     int64_t head;         /* int64 [S] wire rows of each sender */
+    /* rank wire, expanded: of ragged_flow. Counters are of this rank's calls: entry `rank`. */
+    int64_t words, counters; /* uint64 [EPX_FLOW_PARTS, S]; epx_flow_counters_t [S] */
     int64_t bytes;
 } epx_ragged_slot_t;
 
@@ -78,7 +80,7 @@ typedef struct epx_ragged_scratch {
     int64_t wire_rows;  /* int64 [S, C, S] everybody's wire rows; staged, rank wire */
     int64_t turns;      /* uint64 [depth, 2, EPX_PUSH_TURNS] of pushes to slots; 2: forward and backward */
     int64_t bad;        /* int64 [2] */
-    int64_t zero;       /* aux_bytes of zeros */
+    int64_t zero;       /* epx_ragged_zeros bytes of zeros */
     int64_t span;       /* int64 {0, S}: all rows of a slot's head */
     int64_t bytes;
 } epx_ragged_scratch_t;
@@ -144,6 +146,7 @@ typedef struct epx_ragged_own {
     const void *x;
     void *rows;    /* where the start has put them; NULL: into the slot */
     const void *y; /* of a combine that has left its own sums to the finish */
+    int32_t flows; /* 1: and some of what came, by ragged_flow */
 } epx_ragged_own_t;
 
 /* Handle part of a plan. */
@@ -217,6 +220,7 @@ typedef struct epx_ragged_call {
     char *scratch;         /* of the lane */
     epx_ragged_target_t target[2];
     int32_t targets;
+    int32_t flows;  /* 1: rows go by ragged_flow */
     void *own_rows; /* of the batch that this rank's own rows go to when others are sent; NULL: to the slot */
     epx_stream_t stream;
 } epx_ragged_call_t;
@@ -253,12 +257,25 @@ void epx_ragged_account(epx_transport_t *transport, epx_plan_base_t *plan);
 
 /* ---- send.c: x or dout to the experts; y or dx home ---- */
 epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux);
+/* Places in a batch of this rank's own rows. */
+epx_k_places_t epx_ragged_own_places(const epx_ragged_call_t *call, void *rows);
 /* A dispatch's own rows alone, from x to their places of the batch at `rows`. */
 epx_status_t epx_ragged_place_own(const epx_ragged_call_t *call, const void *x, void *rows);
 /* dots: [rows_max] by place, or NULL. Partial sums of the rank wire are weighted in the forward pass. */
 epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots);
 /* Combine: what the start has left to the finish, if anything. */
 epx_status_t epx_ragged_add_own(const epx_ragged_call_t *call);
+
+/* ---- flow.c: rows in parts, expanded as they come ---- */
+enum { EPX_RAGGED_CLEARED = 64 }; /* bytes of counters that one part of a push clears */
+static inline int64_t epx_ragged_zeros(const epx_shape_t *shape)
+{
+    return shape->aux_bytes > EPX_RAGGED_CLEARED ? shape->aux_bytes : EPX_RAGGED_CLEARED;
+}
+/* Whether the rows of a dispatch whose own rows go to call->own_rows flow. */
+int epx_ragged_flows(const epx_ragged_call_t *call, const void *x);
+/* here: 0 behind the push of the lists, 1 behind the wait. */
+epx_status_t epx_ragged_flow(const epx_ragged_call_t *call, const void *x, void *rows, int here);
 
 /* ---- stage.c: fabrics without loads and stores ---- */
 static inline int epx_ragged_is_staged(const epx_ragged_t *ragged) { return ragged->areas.staging.bytes > 0; }

@@ -132,6 +132,19 @@ static void log_choice(const epx_ragged_t *ragged)
         env->group_name, wire, times.assignment, times.rank, times.link_cost, times.wire_rows);
 }
 
+/* Words of parts, which are compared with epochs. */
+static epx_status_t clear_words(const epx_ragged_t *ragged)
+{
+    const epx_transport_env_t *env = &ragged->base.env;
+    const epx_ragged_slot_t *slot = &ragged->areas.forward;
+    epx_status_t status = EPX_OK;
+    for (int64_t i = 0; i < (int64_t)env->shape->lanes * env->shape->depth && status == EPX_OK; i++)
+        status =
+            env->device->fill((char *)env->segment.base + ragged->areas.slots + i * slot->bytes + slot->words,
+                              0, (size_t)(slot->counters - slot->words), NULL);
+    return status;
+}
+
 /* Constants of the scratch, and the first canaries: no peer writes before its first route has met this
  * rank's. */
 static epx_status_t fill_at_open(epx_ragged_t *ragged)
@@ -141,7 +154,8 @@ static epx_status_t fill_at_open(epx_ragged_t *ragged)
     const int64_t span[2] = {0, env->shape->ranks};
     for (int32_t lane = 0; lane < env->shape->lanes; lane++) {
         char *mine = (char *)env->scratch + lane * scratch->bytes;
-        epx_status_t status = env->device->fill(mine + scratch->zero, 0, (size_t)env->shape->aux_bytes, NULL);
+        epx_status_t status =
+            env->device->fill(mine + scratch->zero, 0, (size_t)epx_ragged_zeros(env->shape), NULL);
         if (status == EPX_OK)
             status = env->device->copy(mine + scratch->span, span, sizeof(span), NULL);
         if (status == EPX_OK)
@@ -153,7 +167,9 @@ static epx_status_t fill_at_open(epx_ragged_t *ragged)
         if (status != EPX_OK)
             return status;
     }
-    return epx_canary_fill(&ragged->base, env->segment.base, ragged->areas.segment_bytes, NULL);
+    epx_status_t status =
+        epx_canary_fill(&ragged->base, env->segment.base, ragged->areas.segment_bytes, NULL);
+    return status == EPX_OK ? clear_words(ragged) : status;
 }
 
 static epx_status_t ragged_open(const epx_transport_env_t *env, void *memory, epx_transport_t **transport_p)

@@ -59,8 +59,9 @@ static void add_rows(const epx_ragged_call_t *call, const target_t *to, epx_k_pu
                      const void *aux, int32_t divide)
 {
     const epx_shape_t *shape = call->shape;
-    add_part(push, EPX_PART_COPY, rows, shape->row_bytes, divide, to->slot_offset + to->slot->rows,
-             shape->row_bytes);
+    if (!call->flows)
+        add_part(push, EPX_PART_COPY, rows, shape->row_bytes, divide, to->slot_offset + to->slot->rows,
+                 shape->row_bytes);
     if (shape->aux_bytes > 0 && !call->backward) {
         const void *zero = call->scratch + call->ragged->areas.scratch.zero;
         add_part(push, EPX_PART_COPY, aux != NULL ? aux : zero, shape->aux_bytes, divide,
@@ -119,22 +120,33 @@ static void add_lists(const epx_ragged_call_t *call, const target_t *to, epx_k_p
     by_pair(call, to, head, plan->head_runs);
     add_part(head, EPX_PART_COPY, epx_ragged_plan_at(call, plan->home_count), sizeof(int64_t), 1,
              to->slot_offset + to->slot->head, sizeof(int64_t));
+    /* The entry of these counters that is counted in is this rank's own at itself. */
+    for (int64_t at = 0; call->flows && at < (int64_t)sizeof(epx_flow_counters_t); at += EPX_RAGGED_CLEARED) {
+        add_part(head, EPX_PART_COPY, call->scratch + call->ragged->areas.scratch.zero, EPX_RAGGED_CLEARED, 1,
+                 to->slot_offset + to->slot->counters + at, sizeof(epx_flow_counters_t));
+        head->part[head->parts - 1].src_stride = 0;
+    }
 }
 
-/* Rows of mine for myself go to their places of the batch at `rows`. The list of the receiver, which its
- * places are in, is by region here and by sender there. */
-static void place_own(const epx_ragged_call_t *call, epx_k_push_t *push, void *rows)
+/* The list of the receiver, which its places are in, is by region here and by sender there. */
+epx_k_places_t epx_ragged_own_places(const epx_ragged_call_t *call, void *rows)
 {
     const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
     int32_t rank = call->shape->rank;
+    return (epx_k_places_t){.dst = rows,
+                            .stride = call->shape->row_bytes,
+                            .first = epx_ragged_plan_at(call, plan->wire_first),
+                            .count = epx_ragged_plan_at(call, plan->wire_count),
+                            .list = epx_ragged_plan_at(call, plan->list_place),
+                            .start = epx_ragged_pairs(call, plan->home_start) + rank,
+                            .base = epx_ragged_pairs(call, plan->wire_start) + rank};
+}
+
+/* Rows of mine for myself go to their places of the batch at `rows`. */
+static void place_own(const epx_ragged_call_t *call, epx_k_push_t *push, void *rows)
+{
     push->part[0].placed = 1;
-    push->own = (epx_k_places_t){.dst = rows,
-                                 .stride = call->shape->row_bytes,
-                                 .first = epx_ragged_plan_at(call, plan->wire_first),
-                                 .count = epx_ragged_plan_at(call, plan->wire_count),
-                                 .list = epx_ragged_plan_at(call, plan->list_place),
-                                 .start = epx_ragged_pairs(call, plan->home_start) + rank,
-                                 .base = epx_ragged_pairs(call, plan->wire_start) + rank};
+    push->own = epx_ragged_own_places(call, rows);
 }
 
 /* A slot's pushes of one direction follow each other, whatever streams its waves are on. */
@@ -172,13 +184,14 @@ static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const target_t
     by_pair(call, to, &push[WIRE], plan->wire_runs);
     push[WIRE].turns = turns_of(call);
     add_rows(call, to, &push[WIRE], rows, aux, 1);
-    if (call->own_rows != NULL)
+    if (call->own_rows != NULL && !call->flows)
         place_own(call, &push[WIRE], call->own_rows);
     by_assignment(call, to, &push[PLACES]);
     add_table(call, to, &push[PLACES], plan->wire_row, to->slot->index);
     add_place_parts(call, to, &push[PLACES]);
     add_lists(call, to, &push[LISTS]);
-    return run_push(call, push);
+    epx_status_t status = run_push(call, &push[push[WIRE].parts > 0 ? WIRE : PLACES]);
+    return status == EPX_OK && call->flows ? epx_ragged_flow(call, rows, call->own_rows, 0) : status;
 }
 
 epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux)

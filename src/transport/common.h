@@ -187,6 +187,10 @@ epx_status_t epx_move_wait(epx_transport_t *transport, epx_plan_base_t *plan, co
  * that the call has begun on the device. Nothing where none writes to it, or at a second asking. */
 epx_k_begun_t epx_move_begun(epx_transport_t *transport, const epx_plan_base_t *plan);
 
+/* The epoch of the call that has advanced the lane last, for a kernel that may run before the post which
+ * begins the pass; nothing is said. */
+epx_k_begun_t epx_move_epoch(const epx_plan_base_t *plan);
+
 /* How a wait or exchange that the device made has ended, where errors come late: EPX_OK, or the status with
  * the text that epx_move_wait or epx_route_exchange would have set. Never blocks. */
 epx_status_t epx_late_error(epx_transport_t *transport);

@@ -91,8 +91,15 @@ epx_k_begun_t epx_move_begun(epx_transport_t *transport, const epx_plan_base_t *
         return (epx_k_begun_t){0};
     lane->unsaid = 0;
     epx_recorder_asked(transport->env.recorder, EPX_RECORD_ASKED_BEGUN, 0);
-    return (epx_k_begun_t){.word = lane->progress->begun,
-                           .add = lane->words != NULL ? lane->epoch - lane->base : lane->epoch,
+    epx_k_begun_t begun = epx_move_epoch(plan);
+    begun.word = lane->progress->begun;
+    return begun;
+}
+
+epx_k_begun_t epx_move_epoch(const epx_plan_base_t *plan)
+{
+    const epx_lane_t *lane = plan->lane;
+    return (epx_k_begun_t){.add = lane->words != NULL ? lane->epoch - lane->base : lane->epoch,
                            .lane = lane->words,
                            .head = lane->words != NULL ? epx_plan_head(plan) : NULL,
                            .generation = lane->epoch >> GENERATION_SHIFT,

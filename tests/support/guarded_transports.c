@@ -232,6 +232,38 @@ epx_status_t guarded_ragged_return(const struct epx_k_ragged_return *args, epx_s
     return guarded_enqueue(stream, run_ragged_return, args, sizeof(*args));
 }
 
+static void run_ragged_flow(void *payload)
+{
+    epx_k_ragged_flow_t *a = payload;
+    a->runs = at(a->runs);
+    a->index = at(a->index);
+    a->x = at(a->x);
+    a->own.dst = at(a->own.dst);
+    a->own.first = at(a->own.first);
+    a->own.count = at(a->own.count);
+    a->own.list = at(a->own.list);
+    a->own.start = at(a->own.start);
+    a->own.base = at(a->own.base);
+    a->start = at(a->start);
+    a->count = at(a->count);
+    a->first = at(a->first);
+    a->places = at(a->places);
+    a->list = at(a->list);
+    a->src = at(a->src);
+    a->counters = at(a->counters);
+    a->gate = at(a->gate);
+    a->call.lane = at(a->call.lane);
+    a->call.head = at(a->call.head);
+    a->dst = open_peers(a->dst, a->ranks);
+    must(epx_host_ragged_flow(a, NULL));
+    free((void *)(size_t)a->dst);
+}
+
+epx_status_t guarded_ragged_flow(const struct epx_k_ragged_flow *args, epx_stream_t stream)
+{
+    return guarded_enqueue(stream, run_ragged_flow, args, sizeof(*args));
+}
+
 typedef struct ring {
     epx_k_ring_layout_t a;
     epx_shape_t shape;

@@ -264,6 +264,9 @@ static epx_status_t fault_return(const epx_k_ragged_return_t *args, epx_stream_t
     return put(&store, stream);
 }
 
+/* Rows that befall something go by push. */
+static const epx_flow_limits_t no_flow = {.bytes = INT64_MAX, .align = 1};
+
 const epx_kernels_t *epx_fault_kernels(epx_fault_t *fault, const epx_kernels_t *kernels)
 {
     atomic_store(&real_kernels, kernels);
@@ -271,5 +274,6 @@ const epx_kernels_t *epx_fault_kernels(epx_fault_t *fault, const epx_kernels_t *
     fault->kernels = *kernels;
     fault->kernels.push = fault_push;
     fault->kernels.ragged_return = fault_return;
+    fault->kernels.flow_limits = &no_flow;
     return &fault->kernels;
 }
