@@ -114,9 +114,9 @@ typedef struct epx_health_follow *epx_health_follow_h;
  * Looks at links again and again, on a thread of its own that makes no call of a GPU's queue, and tells the
  * recorder what changes from one look to the next: a state that is left or comes back (DOWN, UP), a counter
  * of downs that has risen between two looks at a good state (DOWN and UP), recoveries (RECOVERING, a
- * warning), a fatal event, and errors that rise so fast that epx_health_judge would take the link out
- * (ERROR). The first look is what changes are seen against. EPX_ERR_ARG, EPX_ERR_NO_MEMORY,
- * EPX_ERR_UNSUPPORTED (no thread).
+ * warning), a fatal event, a driver that wants a reset, and errors that rise so fast that epx_health_judge
+ * would take the link out (ERROR). The first look is what changes are seen against. EPX_ERR_ARG,
+ * EPX_ERR_NO_MEMORY, EPX_ERR_UNSUPPORTED (no thread).
  */
 epx_status_t epx_health_follow(const epx_health_follow_config_t *config, epx_health_follow_h *follow_p);
 /* How many looks are over. Any thread. */
@@ -132,12 +132,16 @@ typedef struct epx_health_point {
     uint64_t value;
 } epx_health_point_t;
 
+/* finding.judged of a value that means nothing alone: epx_health_judge_beside. */
+enum { EPX_HEALTH_BESIDE = 2 };
+
 typedef struct epx_health_finding {
-    int32_t judged; /* 0: nobody judges this name (traffic), or nothing is known of it */
+    int32_t judged; /* 1; 0: nobody judges this name (traffic), or nothing is known of it; or BESIDE */
     epx_health_verdict_t verdict;
     uint64_t increments; /* within the window; resets and wraps count nothing */
     double per_hour;     /* over the known points of the window, at least EPX_HEALTH_LEAST_S of them */
     char reason[EPX_HEALTH_REASON]; /* "" when there is nothing to say */
+    double level; /* BESIDE: what is compared with the others', errors within the window or a speed */
 } epx_health_finding_t;
 
 /* A rate is never taken over less than this: one error in a second is not 3,600 an hour. */
@@ -147,6 +151,15 @@ enum { EPX_HEALTH_LEAST_S = 360 };
  */
 void epx_health_judge(const char *name, const epx_health_point_t *points, int32_t count, double window_s,
                       epx_health_finding_t *finding_p);
+
+/*
+ * Where that says EPX_HEALTH_BESIDE: the finding beside others, levels [count] of the same name of the other
+ * links of the same device, in the same window. Errors that a link corrects itself, and its speed: WATCH
+ * where it is far from its neighbours, never CORDON. Sets verdict and reason; needs three others, with fewer
+ * it leaves the finding as it is, which is OK.
+ */
+void epx_health_judge_beside(const char *name, const double *others, int32_t count,
+                             epx_health_finding_t *finding_p);
 
 #ifdef __cplusplus
 }

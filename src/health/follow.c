@@ -55,8 +55,8 @@ static void add(struct epx_health_follow *f, const epx_health_reading_t *reading
 {
     uint64_t good;
     epx_health_kind_t kind = epx_health_kind_of(reading->name, &good);
-    if (kind == EPX_HEALTH_NOBODY_JUDGES)
-        return;
+    if (kind == EPX_HEALTH_NOBODY_JUDGES || kind == EPX_HEALTH_CORRECTED || kind == EPX_HEALTH_SPEED)
+        return; /* nothing that changes from look to look is an event of these */
     if (f->values == f->room) {
         int32_t room = 2 * f->room + 64;
         value_t *more = realloc(f->value, (size_t)room * sizeof(*more));
@@ -133,6 +133,8 @@ static void follow_reading(void *context, const epx_health_reading_t *reading)
     uint64_t more = now.value > v->last.value ? now.value - v->last.value : 0;
     if (v->kind == EPX_HEALTH_STATE)
         follow_state(f, v, now.value);
+    else if (v->kind == EPX_HEALTH_DEMAND && now.value != v->last.value && now.value != 0)
+        tell(f, v, EPX_EVIDENCE_LINK_ERROR, now.value);
     else if (more > 0 && v->kind == EPX_HEALTH_FLAP)
         follow_flaps(f, v, more);
     else if (more > 0 && v->kind == EPX_HEALTH_RECOVERY)

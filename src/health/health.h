@@ -14,6 +14,9 @@ typedef enum epx_health_kind {
     EPX_HEALTH_RECOVERY,  /* counts that a link had to be brought up again: rising still is worse than having
                              risen */
     EPX_HEALTH_ERRORS,    /* judged by rate */
+    EPX_HEALTH_CORRECTED, /* errors that the link mends on the way: good links have them all the time */
+    EPX_HEALTH_SPEED,     /* of a link that is up */
+    EPX_HEALTH_DEMAND,    /* what a driver wants done, 0 nothing */
     EPX_HEALTH_FATAL      /* any is one too many */
 } epx_health_kind_t;
 /* *good_p: of a STATE. */

@@ -15,6 +15,13 @@ typedef struct rule {
 
 enum { MANY_FLAPS = 3, END_8 = 0xff, END_16 = 0xffff };
 
+/* NVIDIA's DCGM calls CRC errors of NVLinks a failure from 100 a second on. */
+enum { CRC_FAILURE = 100 * 3600 };
+
+/* Beside its neighbours: how many, how often, and how slow a link is that stands out. */
+enum { NEIGHBOURS_LEAST = 3, CORRECTED_LEAST = 1000, CORRECTED_TIMES = 100 };
+static const double slow_share = 0.9;
+
 /* Rates: 10 symbol errors an hour are about what a link at its specified bit-error rate shows. */
 static const rule_t rules[] = {
     {"state", EPX_HEALTH_STATE, 4, 0, 0, 0},
@@ -23,6 +30,7 @@ static const rule_t rules[] = {
     {"link_downed", EPX_HEALTH_FLAP, 0, END_8, 0, 0},
     {"async_port_err", EPX_HEALTH_FLAP, 0, 0, 0, 0},
     {"nvlink_recoveries_failed", EPX_HEALTH_FLAP, 0, 0, 0, 0},
+    {"gpu_recovery_action", EPX_HEALTH_DEMAND, 0, 0, 0, 0},
     {"async_device_fatal", EPX_HEALTH_FATAL, 0, 0, 0, 0},
     {"xid_hardware", EPX_HEALTH_FATAL, 0, 0, 0, 0},
     {"link_error_recovery", EPX_HEALTH_RECOVERY, 0, END_8, 0, 0},
@@ -41,9 +49,11 @@ static const rule_t rules[] = {
     {"retry_exceeded_err", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
     {"retry_rnr_exceeded_err", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
     {"nvlink_replays", EPX_HEALTH_ERRORS, 0, 0, 10, 1000},
-    {"nvlink_crc_flit_errors", EPX_HEALTH_ERRORS, 0, 0, 100, 1e5},
-    {"nvlink_crc_data_errors", EPX_HEALTH_ERRORS, 0, 0, 100, 1e5},
-    {"nvlink_ecc_errors", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
+    {"nvlink_crc_flit_errors", EPX_HEALTH_ERRORS, 0, 0, 100, CRC_FAILURE},
+    {"nvlink_crc_data_errors", EPX_HEALTH_ERRORS, 0, 0, 100, CRC_FAILURE},
+    {"nvlink_crc_lane_errors", EPX_HEALTH_CORRECTED, 0, 0, 0, 0},
+    {"nvlink_ecc_errors", EPX_HEALTH_CORRECTED, 0, 0, 0, 0},
+    {"nvlink_mbytes_per_s", EPX_HEALTH_SPEED, 0, 0, 0, 0},
     {"nvlink_rcv_errors", EPX_HEALTH_ERRORS, 0, 0, 10, 1000},
     {"nvlink_integrity_errors", EPX_HEALTH_ERRORS, 0, 0, 1, 100},
     {"nvlink_effective_errors", EPX_HEALTH_ERRORS, 0, 0, 10, 1000},
@@ -154,15 +164,37 @@ static epx_health_verdict_t judge_recoveries(const course_t *c, const char *span
 }
 
 static epx_health_verdict_t judge_rate(const rule_t *rule, const epx_health_finding_t *f, const char *span,
-                                       char *reason, size_t bytes)
+                                       int32_t is_short, char *reason, size_t bytes)
 {
     if (f->increments == 0 || f->per_hour < rule->watch_per_hour)
         return EPX_HEALTH_OK;
     int32_t much = f->per_hour >= rule->cordon_per_hour;
-    snprintf(reason, bytes, "%s: %" PRIu64 " more %s, %.3g an hour (from %.3g on: %s)", rule->name,
-             f->increments, span, f->per_hour, much ? rule->cordon_per_hour : rule->watch_per_hour,
-             much ? "CORDON" : "WATCH");
+    snprintf(reason, bytes, "%s: %" PRIu64 " more %s, %s%.3g an hour (from %.3g on: %s)", rule->name,
+             f->increments, span, is_short ? "counted as if it were 6 min: " : "", f->per_hour,
+             much ? rule->cordon_per_hour : rule->watch_per_hour, much ? "CORDON" : "WATCH");
     return much ? EPX_HEALTH_CORDON : EPX_HEALTH_WATCH;
+}
+_Static_assert(EPX_HEALTH_LEAST_S == 6 * 60, "the reason says so");
+
+static epx_health_verdict_t judge_demand(uint64_t action, char *reason, size_t bytes)
+{
+    static const char *const demands[] = {"", "a reset of the GPU", "a reboot of the host",
+                                          "an end of all traffic between GPUs",
+                                          "no new work, and a reset of the GPU"};
+    if (action == 0)
+        return EPX_HEALTH_OK;
+    if (action >= sizeof(demands) / sizeof(demands[0])) {
+        snprintf(reason, bytes, "the driver wants an action that is not known here: its number %" PRIu64,
+                 action);
+        return EPX_HEALTH_WATCH;
+    }
+    snprintf(reason, bytes, "the driver wants %s", demands[action]);
+    return EPX_HEALTH_CORDON;
+}
+
+static int32_t is_of_now(epx_health_kind_t kind)
+{
+    return kind == EPX_HEALTH_STATE || kind == EPX_HEALTH_SPEED || kind == EPX_HEALTH_DEMAND;
 }
 
 void epx_health_judge(const char *name, const epx_health_point_t *points, int32_t count, double window_s,
@@ -176,10 +208,10 @@ void epx_health_judge(const char *name, const epx_health_point_t *points, int32_
         return;
     course_t c = follow(rule, points, count, window_s);
     double seconds = c.last_s - c.first_s;
-    if (c.known < (rule->kind == EPX_HEALTH_STATE ? 1 : 2))
+    if (c.known < (is_of_now(rule->kind) ? 1 : 2))
         return; /* one number of a counter says nothing about now */
     f.judged = 1;
-    f.increments = rule->kind == EPX_HEALTH_STATE ? 0 : c.increments;
+    f.increments = is_of_now(rule->kind) ? 0 : c.increments;
     f.per_hour =
         (double)f.increments / ((seconds > EPX_HEALTH_LEAST_S ? seconds : EPX_HEALTH_LEAST_S) / 3600);
     say_time(seconds, span, sizeof(span));
@@ -188,7 +220,16 @@ void epx_health_judge(const char *name, const epx_health_point_t *points, int32_
     case EPX_HEALTH_STATE: f.verdict = judge_state(rule, &c, span, f.reason, sizeof(f.reason)); break;
     case EPX_HEALTH_FLAP: f.verdict = judge_flaps(c.increments, span, f.reason, sizeof(f.reason)); break;
     case EPX_HEALTH_RECOVERY: f.verdict = judge_recoveries(&c, span, f.reason, sizeof(f.reason)); break;
-    case EPX_HEALTH_ERRORS: f.verdict = judge_rate(rule, &f, span, f.reason, sizeof(f.reason)); break;
+    case EPX_HEALTH_ERRORS:
+        f.verdict = judge_rate(rule, &f, span, seconds < EPX_HEALTH_LEAST_S, f.reason, sizeof(f.reason));
+        break;
+    case EPX_HEALTH_DEMAND: f.verdict = judge_demand(c.last, f.reason, sizeof(f.reason)); break;
+    case EPX_HEALTH_CORRECTED:
+    case EPX_HEALTH_SPEED:
+        f.verdict = EPX_HEALTH_OK;
+        f.judged = EPX_HEALTH_BESIDE;
+        f.level = (double)(rule->kind == EPX_HEALTH_SPEED ? c.last : c.increments);
+        break;
     case EPX_HEALTH_FATAL:
         f.verdict = c.increments > 0 ? EPX_HEALTH_CORDON : EPX_HEALTH_OK;
         if (c.increments > 0)
@@ -201,4 +242,40 @@ void epx_health_judge(const char *name, const epx_health_point_t *points, int32_
                  c.last);
     }
     *finding_p = f;
+}
+
+/* What at least a quarter of the values reach: neighbours of which many idle do not hide those that work. */
+static double upper_quarter(const double *values, int32_t count)
+{
+    double found = 0;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t reach = 0;
+        for (int32_t j = 0; j < count; j++)
+            reach += values[j] >= values[i];
+        if (4 * reach >= count && values[i] > found)
+            found = values[i];
+    }
+    return found;
+}
+
+void epx_health_judge_beside(const char *name, const double *others, int32_t count,
+                             epx_health_finding_t *finding_p)
+{
+    const rule_t *rule = rule_of(name);
+    if (rule == NULL || finding_p->judged != EPX_HEALTH_BESIDE || count < NEIGHBOURS_LEAST)
+        return;
+    double usual = upper_quarter(others, count);
+    if (rule->kind == EPX_HEALTH_CORRECTED && finding_p->level >= CORRECTED_LEAST &&
+        finding_p->level >= CORRECTED_TIMES * usual) {
+        finding_p->verdict = EPX_HEALTH_WATCH;
+        snprintf(finding_p->reason, sizeof(finding_p->reason),
+                 "%s: %" PRIu64 " more, over %d times those of the other links (a quarter of which has %.0f "
+                 "or more)",
+                 name, finding_p->increments, CORRECTED_TIMES, usual);
+    }
+    if (rule->kind == EPX_HEALTH_SPEED && finding_p->level > 0 && finding_p->level < slow_share * usual) {
+        finding_p->verdict = EPX_HEALTH_WATCH;
+        snprintf(finding_p->reason, sizeof(finding_p->reason),
+                 "is slower than the other links: %.0f MB/s, they have %.0f", finding_p->level, usual);
+    }
 }

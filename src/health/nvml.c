@@ -12,6 +12,7 @@ typedef void *gpu_h;
 /* One GPU, and what its events said so far. */
 typedef struct gpu {
     gpu_h handle;
+    int corrects; /* its links are of a generation that corrects errors: NVLink 4 on */
     uint64_t xids_hardware, xids_other;
     int events_code; /* of registering for events: 0, they are counted */
 } gpu_t;
@@ -73,18 +74,22 @@ static const struct {
     const char *name;
     unsigned int id[LINK_WAYS];
     gpu_link_counter_t counter;
+    const char *corrected; /* its name where links correct errors; NULL: the same */
 } link_values[] = {
-    {"nvlink_recoveries", {GPU_FIELD_RECOVERIES, GPU_FIELD_DL_RECOVERIES}, GPU_LINK_RECOVERIES},
-    {"nvlink_recoveries_failed", {GPU_FIELD_RECOVERIES_FAILED}, GPU_LINK_NO_COUNTER},
-    {"nvlink_replays", {GPU_FIELD_DL_REPLAYS}, GPU_LINK_REPLAYS},
-    {"nvlink_crc_flit_errors", {GPU_FIELD_DL_CRC_ERRORS}, GPU_LINK_CRC_FLIT_ERRORS},
-    {"nvlink_crc_data_errors", {0}, GPU_LINK_CRC_DATA_ERRORS},
-    {"nvlink_ecc_errors", {0}, GPU_LINK_ECC_ERRORS},
-    {"nvlink_rcv_errors", {GPU_FIELD_RCV_ERRORS}, GPU_LINK_NO_COUNTER},
-    {"nvlink_integrity_errors", {GPU_FIELD_INTEGRITY_ERRORS}, GPU_LINK_NO_COUNTER},
-    {"nvlink_effective_errors", {GPU_FIELD_EFFECTIVE_ERRORS}, GPU_LINK_NO_COUNTER},
-    {"nvlink_effective_ber_code", {GPU_FIELD_EFFECTIVE_BER}, GPU_LINK_NO_COUNTER},
-    {"nvlink_symbol_ber_code", {GPU_FIELD_SYMBOL_BER}, GPU_LINK_NO_COUNTER},
+    {"nvlink_recoveries", {GPU_FIELD_RECOVERIES, GPU_FIELD_DL_RECOVERIES}, GPU_LINK_RECOVERIES, NULL},
+    {"nvlink_recoveries_failed", {GPU_FIELD_RECOVERIES_FAILED}, GPU_LINK_NO_COUNTER, NULL},
+    {"nvlink_replays", {GPU_FIELD_DL_REPLAYS}, GPU_LINK_REPLAYS, NULL},
+    {"nvlink_crc_flit_errors", {GPU_FIELD_DL_CRC_ERRORS}, GPU_LINK_CRC_FLIT_ERRORS, NULL},
+    /* Counted lane by lane before correction: on an H200 it rises while nothing is sent again. */
+    {"nvlink_crc_data_errors", {0}, GPU_LINK_CRC_DATA_ERRORS, "nvlink_crc_lane_errors"},
+    {"nvlink_ecc_errors", {0}, GPU_LINK_ECC_ERRORS, NULL},
+    {"nvlink_rcv_errors", {GPU_FIELD_RCV_ERRORS}, GPU_LINK_NO_COUNTER, NULL},
+    {"nvlink_integrity_errors", {GPU_FIELD_INTEGRITY_ERRORS}, GPU_LINK_NO_COUNTER, NULL},
+    {"nvlink_effective_errors", {GPU_FIELD_EFFECTIVE_ERRORS}, GPU_LINK_NO_COUNTER, NULL},
+    {"nvlink_effective_ber_code", {GPU_FIELD_EFFECTIVE_BER}, GPU_LINK_NO_COUNTER, NULL},
+    {"nvlink_symbol_ber_code", {GPU_FIELD_SYMBOL_BER}, GPU_LINK_NO_COUNTER, NULL},
+    {"nvlink_version_code", {GPU_FIELD_LINK_VERSION}, GPU_LINK_NO_COUNTER, NULL},
+    {"nvlink_mbytes_per_s", {GPU_FIELD_LINK_SPEED}, GPU_LINK_NO_COUNTER, NULL},
 };
 enum {
     GPU_FIELDS = sizeof(gpu_fields) / sizeof(gpu_fields[0]),
@@ -203,9 +208,10 @@ static void ask(const epx_health_gpus_t *gpus, gpu_h handle, gpu_field_t *fields
 }
 
 /* One value of a link, by the first way that answers; else the first way's code. */
-static void pass_link_value(const epx_health_gpus_t *gpus, gpu_h handle, unsigned int l, const char *link,
+static void pass_link_value(const epx_health_gpus_t *gpus, unsigned int g, unsigned int l, const char *link,
                             int v, const gpu_field_t *fields, epx_health_fn fn, void *context)
 {
+    gpu_h handle = gpus->gpu[g].handle;
     int code = GPU_NOT_SUPPORTED, is_first = 1;
     uint64_t value = 0;
     for (int w = 0; w < LINK_WAYS && link_values[v].id[w] != 0 && code != GPU_SUCCESS; w++) {
@@ -222,7 +228,20 @@ static void pass_link_value(const epx_health_gpus_t *gpus, gpu_h handle, unsigne
             code = other;
         value = counted;
     }
-    epx_health_pass(fn, context, link, link_values[v].name, code, value);
+    const char *name = gpus->gpu[g].corrects && link_values[v].corrected != NULL ? link_values[v].corrected
+                                                                                 : link_values[v].name;
+    epx_health_pass(fn, context, link, name, code, value);
+}
+
+/* Links of a GPU are of one generation, and one that is down may not tell it: who has told speaks for all,
+ * and what its counters are called does not change when it goes down. */
+static void find_generation(epx_health_gpus_t *gpus, unsigned int g, unsigned int links)
+{
+    for (unsigned int l = 0; l < links && l < GPU_LINKS_MOST && !gpus->gpu[g].corrects; l++) {
+        gpu_field_t field = {.id = GPU_FIELD_LINK_VERSION, .scope = l};
+        ask(gpus, gpus->gpu[g].handle, &field, 1);
+        gpus->gpu[g].corrects = field.code == GPU_SUCCESS && whole_of(&field) >= GPU_LINK_VERSION_4;
+    }
 }
 
 static void sample_links(const epx_health_gpus_t *gpus, unsigned int g, unsigned int links, epx_health_fn fn,
@@ -244,16 +263,17 @@ static void sample_links(const epx_health_gpus_t *gpus, unsigned int g, unsigned
                 field->scope = l;
                 ask(gpus, handle, field, 1);
             }
-            pass_link_value(gpus, handle, l, link, v, fields, fn, context);
+            pass_link_value(gpus, g, l, link, v, fields, fn, context);
         }
     }
 }
 
-static void sample_gpu(const epx_health_gpus_t *gpus, unsigned int g, epx_health_fn fn, void *context)
+static void sample_gpu(epx_health_gpus_t *gpus, unsigned int g, epx_health_fn fn, void *context)
 {
     const gpu_t *gpu = &gpus->gpu[g];
     char name[EPX_HEALTH_NAME];
     gpu_field_t fields[GPU_FIELDS + 1] = {{0}};
+    gpu_field_t action = {.id = GPU_FIELD_RECOVERY_ACTION};
     gpu_fabric_t fabric = {.state = 0};
     snprintf(name, sizeof(name), "GPU%u", g);
     for (int i = 0; i < GPU_FIELDS; i++)
@@ -262,14 +282,18 @@ static void sample_gpu(const epx_health_gpus_t *gpus, unsigned int g, epx_health
     ask(gpus, gpu->handle, fields, GPU_FIELDS + 1);
     for (int i = 0; i < GPU_FIELDS; i++)
         epx_health_pass(fn, context, name, gpu_fields[i].name, fields[i].code, whole_of(&fields[i]));
+    ask(gpus, gpu->handle, &action, 1); /* by itself: drivers before 570 do not know it */
+    epx_health_pass(fn, context, name, "gpu_recovery_action", action.code, whole_of(&action));
     int code = gpus->fabric != NULL ? gpus->fabric(gpu->handle, &fabric) : GPU_FUNCTION_MISSING;
     if (code == GPU_SUCCESS && fabric.state == 0)
         code = GPU_NOT_SUPPORTED;
     epx_health_pass(fn, context, name, "fabric_state", code, fabric.state);
     epx_health_pass(fn, context, name, "xid_hardware", gpu->events_code, gpu->xids_hardware);
     epx_health_pass(fn, context, name, "xid_other", gpu->events_code, gpu->xids_other);
-    if (fields[GPU_FIELDS].code == GPU_SUCCESS)
+    if (fields[GPU_FIELDS].code == GPU_SUCCESS) {
+        find_generation(gpus, g, (unsigned int)whole_of(&fields[GPU_FIELDS]));
         sample_links(gpus, g, (unsigned int)whole_of(&fields[GPU_FIELDS]), fn, context);
+    }
 }
 
 static void take_events(epx_health_gpus_t *gpus)

@@ -24,6 +24,8 @@ enum {
     GPU_FIELD_DL_REPLAYS = 161,
     GPU_FIELD_DL_RECOVERIES = 162,
     GPU_FIELD_DL_CRC_ERRORS = 163,
+    GPU_FIELD_LINK_SPEED = 164,   /* MB/s */
+    GPU_FIELD_LINK_VERSION = 166, /* NVML's number of the generation */
     /* from NVLink 5 (Blackwell) on */
     GPU_FIELD_RCV_ERRORS = 208,
     GPU_FIELD_INTEGRITY_ERRORS = 211,
@@ -32,8 +34,12 @@ enum {
     GPU_FIELD_RECOVERIES = 215,
     GPU_FIELD_EFFECTIVE_ERRORS = 219,
     GPU_FIELD_EFFECTIVE_BER = 220,
-    GPU_FIELD_SYMBOL_BER = 222
+    GPU_FIELD_SYMBOL_BER = 222,
+    /* what the driver wants done with the GPU: 0 nothing */
+    GPU_FIELD_RECOVERY_ACTION = 230
 };
+
+enum { GPU_LINK_VERSION_4 = 6 }; /* NVLink 4; 5 is 7 */
 
 /* Counters of a link by a function of their own, up to NVLink 4. */
 typedef enum gpu_link_counter {

@@ -146,16 +146,23 @@ Test(health_follow, an_nvlink_of_its_own_gpu_by_nvml)
     until_seen();
     put("nvml", NVML_FIRST "link 0 0 0 0\nfield 0 215 0 0 6\n");
     until_seen();
-    put("nvml", NVML_FIRST "link 0 0 0 0\nfield 0 215 0 0 6\nxid 0 79\n");
+    /* What it corrects is no event; what the driver wants is. */
+    put("nvml",
+        NVML_FIRST "link 0 0 0 0\nfield 0 215 0 0 6\nxid 0 79\nfield 0 230 0 0 0\nerrors 0 0 4 0 7\n");
     until_seen();
     cr_expect_str_eq(told(), "recovering GPU0/nvlink0 nvlink_recoveries; down GPU0/nvlink0; "
                              "error GPU0 xid_hardware; ");
+    put("nvml",
+        NVML_FIRST "link 0 0 0 0\nfield 0 215 0 0 6\nxid 0 79\nfield 0 230 0 0 4\nerrors 0 0 4 0 900000\n");
+    until_seen();
+    cr_expect_str_eq(told(), "recovering GPU0/nvlink0 nvlink_recoveries; down GPU0/nvlink0; "
+                             "error GPU0 xid_hardware; error GPU0 gpu_recovery_action; ");
     /* Another rank's GPU. */
     put("nvml", "gpus 2\nfield 0 91 0 0 1\nfield 1 91 0 0 1\nlink 1 0 0 0\nfield 1 215 0 0 50\nlink 0 0 0 0\n"
                 "field 0 215 0 0 6\nxid 0 79\n");
     until_seen();
     cr_expect_str_eq(told(), "recovering GPU0/nvlink0 nvlink_recoveries; down GPU0/nvlink0; "
-                             "error GPU0 xid_hardware; ");
+                             "error GPU0 xid_hardware; error GPU0 gpu_recovery_action; ");
 }
 
 Test(health_follow, nothing_to_look_at_is_not_observed)

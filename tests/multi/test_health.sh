@@ -156,15 +156,18 @@ field 0 215 0 3 0
 field 0 162 0 0 0
 field 0 161 0 0 7
 field 0 163 0 0 9
+errors 0 0 3 0 7
 errors 0 1 0 0 5
 errors 0 1 2 0 2
 END
 gpus --json; expect_code 0
 json "[(r[\"value\"]) for r in $(of GPU0/nvlink0)[\"readings\"] if r[\"name\"] in (\"nvlink_recoveries\", \"nvlink_replays\", \"nvlink_crc_flit_errors\")] == [0, 7, 9]"
 json "$(of GPU0/nvlink1)[\"verdict\"] == \"OK\""
-(sleep 0.25 && sed -i 's/^errors 0 1 0 0 5/errors 0 1 0 0 900/' "$FAKE_NVML") &
+# A link that does not say that it corrects errors has its CRC errors judged: they are sent again.
+(sleep 0.25 && sed -i 's/^errors 0 1 0 0 5/errors 0 1 0 0 900/; s/^errors 0 0 3 0 7/errors 0 0 3 0 36007/' "$FAKE_NVML") &
 gpus; wait
 expect_code 1
+expect_out '^  GPU0/nvlink0 +CORDON +nvlink_crc_data_errors: 36000 more'
 expect_out '^  GPU0/nvlink1 +CORDON +nvlink_replays: 895 more'
 (unset FAKE_NVML && exec timeout 20 "$bin/epx-health" --sysfs "$fake/none" --nvml "$nvml" --interval 0.01) > "$out" 2> "$err"
 expect_out 'not looked at: GPUs: NVML does not start: its code 9'

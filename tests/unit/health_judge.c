@@ -23,6 +23,8 @@ typedef struct course {
     int32_t unjudged;
 } course_t;
 
+enum { TO_BE_COMPARED = -1 }; /* unjudged: it means nothing alone */
+
 static const course_t courses[] = {
     /* states: 4 is active for a port, 1 for an NVLink */
     {"state", 1, {4}, EPX_HEALTH_OK, NULL, 0, 0},
@@ -68,6 +70,22 @@ static const course_t courses[] = {
     {"link_downed", 1, {0}, EPX_HEALTH_CANNOT_TELL, NULL, 0, 1},
     {"xid_hardware", 2, {0, 1}, EPX_HEALTH_CORDON, "xid_hardware", 0, 0},
     {"xid_other", 2, {0, 1}, EPX_HEALTH_WATCH, "xid_other", 0, 0},
+    /* CRC errors are a fault from 100 a second on: 6,000 in a minute count as if in six */
+    {"nvlink_crc_flit_errors", 3, {0, 180000, 360000}, EPX_HEALTH_WATCH, "from 100 on", 0, 0},
+    {"nvlink_crc_flit_errors", 3, {0, 400000, 720000}, EPX_HEALTH_CORDON, "3.6e+05 on", 0, 0},
+    {"nvlink_crc_data_errors", 2, {0, 35999}, EPX_HEALTH_WATCH, "counted as if it were 6 min", 60, 0},
+    {"nvlink_crc_data_errors", 2, {0, 36000}, EPX_HEALTH_CORDON, "counted as if it were 6 min", 60, 0},
+    {"nvlink_crc_data_errors", 2, {0, 36000}, EPX_HEALTH_WATCH, "in 361 s, 3.59", 361, 0},
+    /* what a link has corrected is no fault, however much it is */
+    {"nvlink_ecc_errors", 3, {0, 1000000, 2000000000}, EPX_HEALTH_OK, NULL, 1, TO_BE_COMPARED},
+    {"nvlink_crc_lane_errors", 3, {285, 414, 507}, EPX_HEALTH_OK, NULL, 1, TO_BE_COMPARED},
+    {"nvlink_ecc_errors", 1, {4264}, EPX_HEALTH_CANNOT_TELL, NULL, 0, 1},
+    {"nvlink_mbytes_per_s", 1, {26562}, EPX_HEALTH_OK, NULL, 0, TO_BE_COMPARED},
+    /* what the driver wants done counts at once */
+    {"gpu_recovery_action", 1, {0}, EPX_HEALTH_OK, NULL, 0, 0},
+    {"gpu_recovery_action", 1, {2}, EPX_HEALTH_CORDON, "reboot", 0, 0},
+    {"gpu_recovery_action", 2, {4, 0}, EPX_HEALTH_OK, NULL, 0, 0},
+    {"gpu_recovery_action", 2, {0, 5}, EPX_HEALTH_WATCH, "number 5", 0, 0},
     /* traffic is nobody's fault */
     {"port_xmit_data", 3, {0, 1000000, 2}, EPX_HEALTH_CANNOT_TELL, NULL, 0, 1},
 };
@@ -84,8 +102,8 @@ static void check_course(const course_t *course)
         snprintf(text + strlen(text), sizeof(text) - strlen(text), " %d", (int)course->value[i]);
     }
     epx_health_judge(course->name, points, course->count, 86400, &finding);
-    cr_expect_eq(finding.judged, !course->unjudged, "%s:%s is judged: %d", course->name, text,
-                 finding.judged);
+    int32_t judged = course->unjudged == TO_BE_COMPARED ? EPX_HEALTH_BESIDE : !course->unjudged;
+    cr_expect_eq(finding.judged, judged, "%s:%s is judged: %d", course->name, text, finding.judged);
     cr_expect_eq(finding.verdict, course->verdict, "%s:%s: %s", course->name, text,
                  epx_health_verdict_name(finding.verdict));
     if (course->word == NULL)
@@ -99,6 +117,45 @@ Test(health, courses)
 {
     for (size_t i = 0; i < sizeof(courses) / sizeof(courses[0]); i++)
         check_course(&courses[i]);
+}
+
+/* `level` of a link beside `others`, the rest of them being 0. */
+static epx_health_verdict_t beside(const char *name, double level, const double *others, int32_t count)
+{
+    epx_health_finding_t finding = {
+        .judged = EPX_HEALTH_BESIDE, .verdict = EPX_HEALTH_OK, .increments = (uint64_t)level, .level = level};
+    epx_health_judge_beside(name, others, count, &finding);
+    cr_expect_eq(finding.reason[0] != '\0', finding.verdict != EPX_HEALTH_OK, "%s: %s", name, finding.reason);
+    return finding.verdict;
+}
+
+Test(health, errors_that_are_corrected_are_compared)
+{
+    /* What 17 links of an H200 corrected within a second of traffic. */
+    const double busy[17] = {4, 5, 16, 2, 9, 2, 0, 8, 8, 6, 2, 8, 0, 3, 6, 8, 8};
+    const double idle[17] = {0}, pair[11] = {2000, 1900, 2100};
+    const char *name = "nvlink_ecc_errors";
+    cr_expect_eq(beside(name, 10, busy, 17), EPX_HEALTH_OK);
+    cr_expect_eq(beside(name, 999, busy, 17), EPX_HEALTH_OK, "too few to tell");
+    cr_expect_eq(beside(name, 1000, busy, 17), EPX_HEALTH_WATCH, "a quarter has 8 or more");
+    cr_expect_eq(beside(name, 1e12, busy, 17), EPX_HEALTH_WATCH, "never more than that");
+    cr_expect_eq(beside(name, 999, idle, 17), EPX_HEALTH_OK);
+    cr_expect_eq(beside(name, 1000, idle, 17), EPX_HEALTH_WATCH);
+    cr_expect_eq(beside(name, 2050, pair, 11), EPX_HEALTH_OK,
+                 "four of twelve links lead to the GPU that works");
+    cr_expect_eq(beside(name, 1e6, busy, 2), EPX_HEALTH_OK, "two others are nothing to compare with");
+    cr_expect_eq(beside("nvlink_crc_lane_errors", 1000, busy, 17), EPX_HEALTH_WATCH);
+    cr_expect_eq(beside("nvlink_replays", 1e6, busy, 17), EPX_HEALTH_OK, "judged by its rate");
+}
+
+Test(health, a_slow_link_stands_out)
+{
+    const double same[5] = {26562, 26562, 26562, 26562, 26562}, down[5] = {0};
+    const char *name = "nvlink_mbytes_per_s";
+    cr_expect_eq(beside(name, 26562, same, 5), EPX_HEALTH_OK);
+    cr_expect_eq(beside(name, 13281, same, 5), EPX_HEALTH_WATCH);
+    cr_expect_eq(beside(name, 0, same, 5), EPX_HEALTH_OK, "it is down, which its state says");
+    cr_expect_eq(beside(name, 13281, down, 5), EPX_HEALTH_OK);
 }
 
 /* What happened before the window is over: three flaps, the last two hours clean. */

@@ -59,7 +59,14 @@ typedef struct health_host {
     const char *blind; /* lines */
     char
         refused[512]; /* what no NVLink of the host tells, with NVML's codes; "": nothing, or there is none */
+    char corrected[512]; /* of health_corrected */
 } health_host_t;
+
+/* epx_health_judge of a series of the store, and beside those of the other links of its device. */
+void health_find(const health_store_t *store, const health_series_t *series, double window_s,
+                 epx_health_finding_t *finding_p);
+/* What links have corrected by themselves in the window, as one line; "": none counts that. */
+void health_corrected(const health_store_t *store, double window_s, char *text, size_t bytes);
 
 /* Judges every link of the store. host, rack and blind are kept. */
 void health_judge(const health_store_t *store, const char *host, const char *rack, const char *blind,

@@ -16,10 +16,12 @@ int health_exit_code(epx_health_verdict_t verdict)
                                                : EPX_EXIT_OK;
 }
 
+/* What it is now; no count of what has happened. */
 static int is_state(const char *name)
 {
     size_t length = strlen(name);
-    return length >= 5 && strcmp(name + length - 5, "state") == 0;
+    return (length >= 5 && strcmp(name + length - 5, "state") == 0) ||
+           strcmp(name, "gpu_recovery_action") == 0;
 }
 
 /* A reason of the verdict comes first where it is worse than what is there. */
@@ -46,11 +48,13 @@ static void judge_link(const health_store_t *store, double window_s, health_link
         epx_health_finding_t finding;
         if (strcmp(series->link, link->link) != 0)
             continue;
-        epx_health_judge(series->name, series->point, series->points, window_s, &finding);
+        health_find(store, series, window_s, &finding);
         if (!finding.judged)
             continue;
-        link->judged++;
-        link->states += is_state(series->name);
+        if (finding.judged != EPX_HEALTH_BESIDE) { /* errors that were corrected tell of no others */
+            link->judged++;
+            link->states += is_state(series->name);
+        }
         add_reason(link, &finding);
         link->verdict = health_worst(link->verdict, finding.verdict);
     }
@@ -91,6 +95,7 @@ void health_judge(const health_store_t *store, const char *host, const char *rac
     *host_p = (health_host_t){.host = host, .rack = rack, .blind = blind, .verdict = EPX_HEALTH_CANNOT_TELL};
     host_p->link = epx_tool_alloc((size_t)store->count + 1, sizeof *host_p->link);
     find_refused(store, host_p->refused, sizeof host_p->refused);
+    health_corrected(store, window_s, host_p->corrected, sizeof host_p->corrected);
     for (int32_t i = 0; i < store->count; i++) {
         int32_t seen = 0;
         for (int32_t l = 0; l < host_p->links; l++)
@@ -135,6 +140,8 @@ void health_print(const health_host_t *host, int32_t all)
         printf("  %d link%s OK\n", fine, fine > 1 ? "s" : "");
     if (host->links == 0)
         printf("  no link was found\n");
+    if (host->corrected[0] != '\0')
+        printf("  corrected by the links themselves: %s\n", host->corrected);
     if (host->refused[0] != '\0')
         printf("  no NVLink of this host tells (NVML's code): %s\n", host->refused);
     for (const char *line = host->blind; *line != '\0';) {
@@ -156,7 +163,7 @@ static void json_values(epx_json_t *json, const health_store_t *store, const cha
         epx_health_finding_t finding;
         if (strcmp(series->link, link) != 0)
             continue;
-        epx_health_judge(series->name, series->point, series->points, window_s, &finding);
+        health_find(store, series, window_s, &finding);
         epx_json_object(json, NULL);
         epx_json_text(json, "name", series->name);
         if (last->known)
