@@ -8,11 +8,13 @@
  * and tries again. A process that lives and does not come makes it fail in time: it cannot be told from one
  * that will.
  */
-#include "core/comm_internal.h"
+#include "core/comm_again.h"
 
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "core/comm_gather.h"
+#include "core/comm_link.h"
 
 static void destroy(struct epx_comm *comm)
 {
@@ -101,11 +103,17 @@ static epx_status_t meet_by_link(struct epx_comm *comm, int64_t timeout_ms, uint
     return EPX_OK;
 }
 
-epx_status_t epx_comm_survivors(void *context, int64_t timeout_ms, uint8_t *alive_p,
-                                epx_bootstrap_t *bootstrap_p)
+static epx_status_t survivors(void *context, int64_t timeout_ms, uint8_t *alive_p,
+                              epx_bootstrap_t *bootstrap_p)
 {
     struct epx_comm *comm = context;
     if (comm->circle != NULL)
         return meet_by_link(comm, timeout_ms, alive_p, bootstrap_p);
     return comm->fabric->ops->survivors(comm->fabric, timeout_ms, alive_p, bootstrap_p);
+}
+
+epx_comm_survivors_fn epx_comm_survivors_of(const epx_bootstrap_t *bootstrap)
+{
+    const struct epx_comm *comm = epx_comm_of_bootstrap(bootstrap);
+    return comm != NULL && (comm->circle != NULL || comm->fabric != NULL) ? survivors : NULL;
 }

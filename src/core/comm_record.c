@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "core/comm.h"
 #include "core/config.h"
 #include "core/notes.h"
+#include "core/record.h"
 
 /* More threads than this in one process record only where EPX_RECORD names a folder: it is a simulation. */
 enum { THREADS_UNASKED = 256 };
@@ -107,7 +107,7 @@ epx_recorder_h epx_comm_record_get(epx_comm_record_t *record)
         epx_log(shared->rank == 0 ? EPX_LOG_WARN : EPX_LOG_INFO, "record", "rank %d is not recorded: %s",
                 shared->rank, epx_last_error());
     epx_fail(EPX_OK, "%s", before);
-    shared->link = record->comm != NULL ? epx_comm_link(record->comm) : NULL;
+    shared->link = record->link;
     epx_notes_begin(shared->recorder, shared->link);
     return shared->recorder;
 }

@@ -10,6 +10,7 @@
 #include <epx/comm.h>
 
 #include "fabric/fault/fault.h"
+#include "launch/launch.h"
 #include "record/recorder.h"
 
 typedef struct epx_comm_recorder epx_comm_recorder_t;
@@ -25,6 +26,7 @@ typedef struct epx_comm_record {
     int32_t *members;        /* [size] ranks of the job, NULL: all of them */
     epx_recorder_end_fn end; /* how its waits are ended from outside */
     void *comm;
+    epx_link_t *link; /* the job's, by which its summaries go; NULL: none */
     int32_t ending;
     epx_fault_t *fault; /* NULL: nothing is disturbed, or nobody has asked yet */
     int32_t fault_asked;
@@ -40,9 +42,6 @@ void epx_comm_record_begin(epx_comm_record_t *record, const char *job, int32_t r
 
 /* A name for a job that begins in this process. */
 void epx_comm_record_new_job(char *job, size_t bytes);
-/* Whether records of a job of this name lie where they go by default: an ended process may have had this
- * one's number. (record.c) */
-int epx_record_is_taken(const char *job);
 
 /* A part of `whole`: member [size] ranks of the whole, mine is `rank` of them. Every rank of the whole calls
  * it, or epx_comm_record_no_part, once for each split. */

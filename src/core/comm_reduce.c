@@ -1,11 +1,10 @@
 /* The sum of a comm. SPDX-License-Identifier: Apache-2.0 */
-#include "core/comm_internal.h"
-
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/reduce.h"
+#include "core/comm_gather.h"
 
 enum { REDUCE_CHUNK = 1024 };
 

@@ -9,14 +9,6 @@
 #include "base/structs.h"
 #include "transport/common.h"
 
-#define EPX_TEXT_OF(number) #number
-#define EPX_VERSION_TEXT(a, b, c) EPX_TEXT_OF(a) "." EPX_TEXT_OF(b) "." EPX_TEXT_OF(c)
-
-const char *epx_version(void)
-{
-    return EPX_VERSION_TEXT(EPX_VERSION_MAJOR, EPX_VERSION_MINOR, EPX_VERSION_PATCH);
-}
-
 static void add_item(epx_memory_t *memory, const char *name, int64_t bytes, int32_t device_memory)
 {
     int32_t i = memory->items++;

@@ -7,6 +7,8 @@
 #include "base/fail.h"
 #include "core/agree.h"
 #include "core/comm.h"
+#include "core/comm_again.h"
+#include "core/comm_gather.h"
 #include "core/group.h"
 #include "core/operation.h"
 #include "core/services.h"

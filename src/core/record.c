@@ -1,4 +1,6 @@
 /* Opening a recorder: the environment's word on it. SPDX-License-Identifier: Apache-2.0 */
+#include "core/record.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +8,6 @@
 
 #include "base/fail.h"
 #include "base/structs.h"
-#include "core/comm_record.h"
 #include "core/config.h"
 #include "core/core_dump.h"
 #include "core/device_record.h"

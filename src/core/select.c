@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "core/comm_link.h"
 #include "core/services.h"
 #include "device/registry.h"
 #include "fabric/registry.h"

@@ -3,7 +3,7 @@
 #ifndef EPX_CORE_SELECT_H
 #define EPX_CORE_SELECT_H
 
-#include "core/comm.h"
+#include "core/reach.h"
 #include "core/shape.h"
 
 enum { EPX_WHY_BYTES = 160 };

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/comm.h"
+#include "core/comm_again.h"
 #include "launch/internal.h"
 #include "support/world.h"
 
