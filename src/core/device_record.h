@@ -8,19 +8,17 @@
 #ifndef EPX_CORE_DEVICE_RECORD_H
 #define EPX_CORE_DEVICE_RECORD_H
 
-#include "core/group.h"
+#include <epx/fabric.h>
 
-/* The group's lanes get their words. After the group has been told to the recorder. */
-void epx_device_record_begin(epx_group_t *group);
+#include "record/recorder.h"
+
+/* A device that the host cannot reach gets them, once. */
+void epx_device_record_attach(epx_recorder_h recorder, const epx_device_ops_t *device);
 
 /* For a recorder without a group: find_device of its set-up. */
 void epx_device_record_find(epx_recorder_h recorder);
 
 /* What the GPU of that number in this process does: `use` of its set-up. */
 int epx_device_record_use(int32_t device, epx_recorder_use_t *use_p);
-
-/* A lane's call begins: kind and wave are its name, and nothing has been said of it. */
-void epx_device_record_call(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, int32_t starts,
-                            epx_stream_t stream);
 
 #endif

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "core/comm.h"
-#include "core/group.h"
 
 /* Beside the collectives of a comm, and beside all lanes of a group. */
 enum { STREAM_OF_COMM = 1, STREAM_OF_GROUP = 0xffff };

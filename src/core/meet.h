@@ -15,40 +15,26 @@
 #ifndef EPX_CORE_MEET_H
 #define EPX_CORE_MEET_H
 
-#include <epx/epx.h>
-#include <epx/fabric.h>
-
-#include "record/recorder.h"
-
-struct epx_group;
-
-/* Part of every group; zeroed: nothing is recorded. */
-typedef struct epx_meet {
-    int32_t row;  /* 0: none */
-    int32_t wave; /* of the next meeting */
-    epx_record_kind_t kind;
-    uint64_t sequence, op; /* op 0: in no meeting */
-    epx_fabric_meeting_t watch;
-} epx_meet_t;
+#include "core/group_state.h"
 
 /* The group opens on this comm. */
-void epx_meet_on_comm(struct epx_group *group, epx_comm_h comm);
+void epx_meet_on_comm(epx_group_t *group, epx_comm_h comm);
 
 /* Who is left? The wait begins; epx_meet_end ends it. */
-void epx_meet_survivors(struct epx_group *group);
+void epx_meet_survivors(epx_group_t *group);
 /* They are known: alive [ranks], as of the old group. */
-void epx_meet_again(struct epx_group *group, const uint8_t *alive, const epx_bootstrap_t *bootstrap);
+void epx_meet_again(epx_group_t *group, const uint8_t *alive, const epx_bootstrap_t *bootstrap);
 
 /* The next meeting is there. begins: it is not known when the rank will have come to the others. */
-void epx_meet_enter(struct epx_group *group, int begins);
+void epx_meet_enter(epx_group_t *group, int begins);
 /* It begins (enters it where that was not done), and waits for everybody. */
-void epx_meet_wait(struct epx_group *group);
-void epx_meet_end(struct epx_group *group, epx_status_t status);
+void epx_meet_wait(epx_group_t *group);
+void epx_meet_end(epx_group_t *group, epx_status_t status);
 
 /* For the fabric that is opened; NULL: nobody looks. */
-const epx_fabric_meeting_t *epx_meet_watch(struct epx_group *group);
+const epx_fabric_meeting_t *epx_meet_watch(epx_group_t *group);
 
 /* The group is built, or could not be. */
-void epx_meet_over(struct epx_group *group);
+void epx_meet_over(epx_group_t *group);
 
 #endif

@@ -2,7 +2,7 @@
 #include "core/operation.h"
 
 #include "base/fail.h"
-#include "core/device_record.h"
+#include "core/lane_record.h"
 #include "record/recorder.h"
 
 /* Where the operation of a wave is kept between its calls. As many as are ever in flight, or it is looked up
@@ -75,7 +75,7 @@ static epx_status_t enter(epx_plan_h plan, const epx_recorder_call_t *call, epx_
     if (group->fault != NULL)
         epx_fault_at(group->fault, EPX_FAULT_BEGIN, EPX_FAULT_ANY);
     epx_recorder_begin(group->recorder, *op);
-    epx_device_record_call(plan, call->kind, call->wave, 1, stream);
+    epx_lane_record_call(plan, call->kind, call->wave, 1, stream);
     return EPX_OK;
 }
 
@@ -138,7 +138,7 @@ epx_status_t epx_op_resume(epx_plan_h plan, epx_record_kind_t kind, int32_t wave
     if (plan->group->fault != NULL)
         tell_fault(plan, kind, wave, stream);
     epx_recorder_resume(plan->group->recorder, *place_of(plan, kind, wave));
-    epx_device_record_call(plan, kind, wave, 0, stream);
+    epx_lane_record_call(plan, kind, wave, 0, stream);
     return EPX_OK;
 }
 
@@ -191,7 +191,7 @@ void epx_op_group_begin(epx_group_t *group)
     epx_recorder_budgets(group->recorder, selection->settings.hang_ms, selection->settings.timeout_ms);
     group->record_id = epx_recorder_group_begin(group->recorder, &row);
     group->record_ending = epx_recorder_on_end(group->recorder, end_waits, group, 0);
-    epx_device_record_begin(group);
+    epx_lane_record_begin(group);
 }
 
 void epx_op_group_end(epx_group_t *group)

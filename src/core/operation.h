@@ -8,7 +8,7 @@
 #ifndef EPX_CORE_OPERATION_H
 #define EPX_CORE_OPERATION_H
 
-#include "core/group.h"
+#include "core/group_state.h"
 
 /* What enter and resume return where EPX_FAULT leaves the operation out: nothing is to be done, and the
  * brackets behind make EPX_OK of it. */

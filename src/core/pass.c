@@ -16,7 +16,10 @@
 
 #include "base/fail.h"
 #include "base/structs.h"
+#include "core/failed.h"
 #include "core/operation.h"
+#include "core/plan.h"
+#include "core/route.h"
 #include "transport/common.h"
 
 /* What every data call checks first: handle, group, a good route, the wave's number. */

@@ -1,9 +1,14 @@
 /* Life of plans. SPDX-License-Identifier: Apache-2.0 */
+#include "core/plan.h"
+
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "core/plan.h"
+#include "core/failed.h"
+#include "core/memory.h"
+#include "core/reports.h"
+#include "core/stats.h"
 #include "transport/common.h"
 
 uint64_t epx_plan_signature(const epx_group_t *group)
@@ -11,28 +16,29 @@ uint64_t epx_plan_signature(const epx_group_t *group)
     return epx_shape_signature(&group->selection.shape, group->selection.transport->name);
 }
 
+epx_status_t epx_plan_check_bytes(const epx_group_t *group, const epx_plan_head_t *head, const char *call)
+{
+    if (head->magic != EPX_PLAN_MAGIC || head->abi != EPX_ABI)
+        return epx_fail(EPX_ERR_ARG, "%s: the memory holds no plan of this library", call);
+    if (head->signature != epx_plan_signature(group))
+        return epx_fail(EPX_ERR_ARG, "%s: the plan was routed by a group of another shape, rank or transport",
+                        call);
+    if (head->valid != 1)
+        return epx_fail(EPX_ERR_ARG, "%s: the plan in this memory has not been routed well; route it again",
+                        call);
+    return EPX_OK;
+}
+
 size_t epx_plan_bytes(epx_group_h group)
 {
     return group != NULL && group->is_open ? (size_t)group->selection.sizes.plan_bytes : 0;
-}
-
-/* Where the parts of a handle's block are: the struct, the transport's state, the report where the host
- * reaches the device's memory. */
-static int64_t report_offset(const epx_selection_t *selection)
-{
-    return epx_round_up((int64_t)sizeof(struct epx_plan) + selection->sizes.plan_state_bytes, 64);
-}
-
-int64_t epx_plan_handle_bytes(const epx_selection_t *selection)
-{
-    return report_offset(selection) + (selection->device->host_access ? epx_report_bytes(selection) : 0);
 }
 
 /* What of a plan the device writes for the host. */
 static epx_route_report_t *report_of(epx_group_t *group, epx_plan_h plan)
 {
     if (!epx_group_is_remote(group))
-        return (epx_route_report_t *)(void *)((char *)plan + report_offset(&group->selection));
+        return (epx_route_report_t *)(void *)((char *)plan + epx_plan_report_offset(&group->selection));
     epx_route_report_t *report = epx_report_take(group);
     plan->owns_report = report != NULL;
     return report;

@@ -6,20 +6,8 @@
 #include "base/fail.h"
 #include "base/structs.h"
 #include "core/plan.h"
+#include "core/route.h"
 #include "transport/common.h"
-
-epx_status_t epx_plan_check_bytes(const epx_group_t *group, const epx_plan_head_t *head, const char *call)
-{
-    if (head->magic != EPX_PLAN_MAGIC || head->abi != EPX_ABI)
-        return epx_fail(EPX_ERR_ARG, "%s: the memory holds no plan of this library", call);
-    if (head->signature != epx_plan_signature(group))
-        return epx_fail(EPX_ERR_ARG, "%s: the plan was routed by a group of another shape, rank or transport",
-                        call);
-    if (head->valid != 1)
-        return epx_fail(EPX_ERR_ARG, "%s: the plan in this memory has not been routed well; route it again",
-                        call);
-    return EPX_OK;
-}
 
 epx_status_t epx_plan_save(epx_plan_h plan, void *copy, epx_stream_t stream)
 {

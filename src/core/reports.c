@@ -1,9 +1,6 @@
 /* Reports: small blocks that a device writes and the host reads, one for each plan. SPDX-License-Identifier:
  * Apache-2.0 */
-#include <string.h>
-
-#include "core/group.h"
-#include "transport/common.h"
+#include "core/reports.h"
 
 /* Such memory is slow to get (it is pinned), so it is taken for many plans at once. */
 enum { CHUNK_REPORTS = 32, HEAD_BYTES = 64 };

@@ -1,9 +1,12 @@
 /* The route of a plan, from the end of the last one. SPDX-License-Identifier: Apache-2.0 */
+#include "core/route.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "base/fail.h"
 #include "base/structs.h"
+#include "core/failed.h"
 #include "core/operation.h"
 #include "core/plan.h"
 #include "transport/common.h"

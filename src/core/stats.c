@@ -1,4 +1,6 @@
 /* EPX_STATS: sums per step, one JSON line each. SPDX-License-Identifier: Apache-2.0 */
+#include "core/stats.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "base/fail.h"
-#include "core/group.h"
 #include "transport/common.h"
 
 /* The counters are int64 throughout, so that sums and differences are loops. */
@@ -64,6 +65,31 @@ void epx_tally_fold(struct epx_plan *plan)
         group->wait_longest_ns = plan->base.wait_longest_ns;
         group->wait_peer = plan->base.wait_peer;
     }
+}
+
+static const char *path_of(const epx_fabric_t *fabric)
+{
+    static const struct {
+        const char *fabric, *path;
+    } paths[] = {{"local", "stores in one process"},
+                 {"nccl", "stores through NCCL windows"},
+                 {"ucx", "stores into memory that the host's processes share"}};
+    if ((fabric->caps & EPX_FABRIC_LOADSTORE) == 0)
+        return "messages";
+    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
+        if (strcmp(paths[i].fabric, fabric->ops->name) == 0)
+            return paths[i].path;
+    return "stores";
+}
+
+epx_paths_t epx_group_paths(const epx_group_t *group, int64_t sent_bytes)
+{
+    epx_paths_t paths = {.stored_bytes = group->stored_bytes,
+                         .message_bytes = group->message_bytes + group->fabric->message_bytes,
+                         .path = path_of(group->fabric)};
+    if ((group->fabric->caps & EPX_FABRIC_LOADSTORE) != 0)
+        paths.stored_bytes += sent_bytes - group->sent_bytes_before;
+    return paths;
 }
 
 static epx_status_t open_stats(epx_group_t *group)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/comm_again.h"
+#include "core/comm_gather.h"
 #include "launch/internal.h"
 #include "support/world.h"
 

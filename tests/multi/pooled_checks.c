@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "core/group.h"
+#include "core/group_state.h"
 #include "pooled_wave/internal.h"
 #include "support/drive.h"
 

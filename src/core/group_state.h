@@ -1,10 +1,9 @@
 /* The structs behind group and plan handles. SPDX-License-Identifier: Apache-2.0 */
-#ifndef EPX_CORE_GROUP_H
-#define EPX_CORE_GROUP_H
+#ifndef EPX_CORE_GROUP_STATE_H
+#define EPX_CORE_GROUP_STATE_H
 
 #include <stdatomic.h>
 
-#include "core/meet.h"
 #include "core/select.h"
 #include "fabric/fault/fault.h"
 #include "record/recorder.h"
@@ -62,21 +61,21 @@ struct epx_plan {
     struct epx_plan *next, **link;
 };
 
-/* Payload by the path that it took, and that path in words. */
-typedef struct epx_paths {
-    int64_t stored_bytes, message_bytes;
-    const char *path;
-} epx_paths_t;
-
-/* sent_bytes: what plans have counted. */
-epx_paths_t epx_group_paths(const struct epx_group *group, int64_t sent_bytes);
-
 /* Memory that a group holds, by item. */
 typedef struct epx_block {
     void *memory;
     int64_t bytes;
     int32_t device_memory;
 } epx_block_t;
+
+/* Part of every group; zeroed: nothing is recorded. */
+typedef struct epx_meet {
+    int32_t row;  /* 0: none */
+    int32_t wave; /* of the next meeting */
+    epx_record_kind_t kind;
+    uint64_t sequence, op; /* op 0: in no meeting */
+    epx_fabric_meeting_t watch;
+} epx_meet_t;
 
 struct epx_group {
     epx_group_config_t config; /* checked, its strings and owner are the copies below */
@@ -116,98 +115,10 @@ struct epx_group {
     epx_meet_t meet;
 };
 
-/* ---- open.c ---- */
-
-/* Where the parts of the tables block are. */
-typedef struct epx_table_layout {
-    int64_t cards, owners, owner_copy, lanes, members, bytes;
-} epx_table_layout_t;
-epx_table_layout_t epx_table_layout(const epx_group_config_t *config, int32_t ranks);
-
-/* Everything between "the struct is there" and "the group can be used", for open and recover: config has been
- * checked, rank, ranks, generation, name and allocator are set. Collective over the bootstrap. `local`: what
- * this rank knows to be wrong already (its text is the last error). On an error everything is released but
- * the struct. */
-epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstrap, epx_status_t local);
-
-/* The items of a group's memory; *memory begun with its size. */
-void epx_group_fill_memory(const epx_group_config_t *config, const epx_selection_t *selection, int32_t ranks,
-                           epx_memory_t *memory);
-
-/* Releases what build made. */
-void epx_group_tear_down(epx_group_t *group);
-
-/* Copies strings and takes the configuration over. */
-void epx_group_keep_config(epx_group_t *group, const epx_group_config_t *checked);
-
-/* The fabric configuration of a selection. */
-epx_fabric_config_t epx_group_fabric_config(const epx_selection_t *selection, const char *name,
-                                            const epx_allocator_t *allocator,
-                                            const epx_bootstrap_t *bootstrap);
-
-void *epx_group_allocate(const epx_allocator_t *allocator, int64_t bytes, int32_t device_memory);
-
-/* ---- plan.c, pass.c ---- */
-
-/* Detaches all plans: their calls return EPX_ERR_ABORTED from now on. */
-void epx_group_detach_plans(epx_group_t *group);
-
-/* Notes an error of a transport or fabric: what ends the group makes it sticky and tells the peers. Returns
- * status. */
-epx_status_t epx_group_note(epx_group_t *group, epx_status_t status);
-
-/* Host bytes of a plan's handle. */
-int64_t epx_plan_handle_bytes(const epx_selection_t *selection);
-
 /* Whether the device has memory of its own, where errors are found later than the call that made them. */
 static inline int epx_group_is_remote(const epx_group_t *group)
 {
     return !group->selection.device->host_access;
 }
-
-/* EPX_OK while the group is usable, whatever its plans are. */
-epx_status_t epx_group_alive(epx_group_t *group);
-
-/* After a pass that was abandoned on the plan's lane the ranks meet and count it, so that its words are told
- * from later ones. */
-epx_status_t epx_plan_meet(struct epx_plan *plan, epx_stream_t stream);
-
-/* Keeps the last error's text as the reason why the plan is dead. */
-void epx_plan_died(struct epx_plan *plan);
-
-/* The plan is dead, found in a collective call of it: its pass ends, the lane goes on elsewhere, the text is
- * kept. Returns status. */
-epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status);
-
-/* Looks at what the device has found of the plan's route by now; an error ends the plan as above. */
-epx_status_t epx_plan_look(struct epx_plan *plan);
-
-/* Resident epochs: the error of the last failed route that the device has told and no call has, and its
- * number. */
-epx_status_t epx_plan_untold(const struct epx_plan *plan, uint64_t *route_p);
-
-/* EPX_OK while the plan and its group can be used, else the error with its text. `call` names the public
- * call. */
-epx_status_t epx_plan_usable(epx_plan_h plan, const char *call);
-
-/* ---- reports.c: memory that host and device see, for the plans of a group ---- */
-
-/* A report with what stands behind it; NULL: no memory. */
-epx_route_report_t *epx_report_take(epx_group_t *group);
-void epx_report_give(epx_group_t *group, epx_route_report_t *report);
-/* Bytes of the lanes' resident words; 0 where the host counts. */
-int64_t epx_lane_words_bytes(const epx_selection_t *selection);
-
-/* Bytes of one, a multiple of 64. */
-int64_t epx_report_bytes(const epx_selection_t *selection);
-/* All of them; no kernel writes to them any more. */
-void epx_report_end(epx_group_t *group);
-
-/* ---- stats.c ---- */
-
-/* Adds what a plan has counted since the last time to the group's tally; `routing` too when the route's
- * counts are complete or about to be lost. */
-void epx_tally_fold(struct epx_plan *plan);
-void epx_stats_close(epx_group_t *group);
 
 #endif
