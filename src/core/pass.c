@@ -2,14 +2,17 @@
  * The data calls: argument checks and the order of a pass. SPDX-License-Identifier: Apache-2.0
  *
  * Invariants of a lane:
- *   P1  It carries one pass at a time; the pass belongs to one plan and has one direction.
- *   P2  Each kind of call takes the waves in ascending order; finish w comes after start w.
- *   P3  forward:  combine w starts after dispatch w has finished.
- *       backward: dispatch_backward w starts after combine_backward w has finished.
- *   P4  At most `depth` waves are in flight: forward from the start of dispatch to the end of combine,
- * backward from the earlier of combine_backward and re-dispatch to the end of dispatch_backward. P5  A pass
- * ends with the last wave's last finish; then the lane is free. A call that would break one of them is
- * EPX_ERR_ARG and changes nothing, on every rank alike: no rank waits for it.
+ *
+ * - P1  It carries one pass at a time; the pass belongs to one plan and has one direction.
+ * - P2  Each kind of call takes the waves in ascending order; finish w comes after start w.
+ * - P3  forward: combine w starts after dispatch w has finished; backward: dispatch_backward w starts after
+ *   combine_backward w has finished.
+ * - P4  At most `depth` waves are in flight: forward from the start of dispatch to the end of combine,
+ *   backward from the earlier of combine_backward and re-dispatch to the end of dispatch_backward.
+ * - P5  A pass ends with the last wave's last finish; then the lane is free.
+ *
+ * A call that would break one of them is EPX_ERR_ARG and changes nothing, on every rank alike: no rank waits
+ * for it.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "record/recorder_state.h"
+#include "record/report.h"
 
 enum { COMMAND_MS = 30000 };
 

@@ -2,7 +2,7 @@
 #ifndef EPX_RECORD_ACT_H
 #define EPX_RECORD_ACT_H
 
-#include "record/watch.h"
+#include "record/view.h"
 
 /* A rank of the job begins: what an earlier run of the same name has left does not count. */
 void epx_act_begin(const char *folder, const char *job);

@@ -3,8 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "record/classify.h"
+
 #include "record/facts.h"
 #include "record/order.h"
+#include "record/rules.h"
 
 /* An operation that ended so long ago with the loss of a peer is still about it. */
 #define LOST_NS ((int64_t)10000000000)

@@ -2,7 +2,7 @@
 #ifndef EPX_RECORD_DUMP_H
 #define EPX_RECORD_DUMP_H
 
-#include "record/private.h"
+#include "record/recorder_state.h"
 
 /* One dump on its way. */
 typedef struct epx_dump {

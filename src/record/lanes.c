@@ -1,5 +1,7 @@
 /* What devices have written: where streams stand. SPDX-License-Identifier: Apache-2.0 */
-#include "record/facts.h"
+#include "record/lanes.h"
+
+#include "record/find.h"
 
 /*
  * The host makes calls and goes on; streams make them later, or a graph makes them without any host. Stores

@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "record/classify.h"
+#include "record/read.h"
 #include "record/order.h"
 
 /* A row whose number is `number` before and after the copy is whole (F1 of format.h). */

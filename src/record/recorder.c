@@ -14,9 +14,10 @@
 #include <unistd.h>
 
 #include "base/fail.h"
-#include "record/private.h"
+#include "record/recorder_state.h"
 #include "record/system.h"
 #include "record/versions.h"
+#include "record/watch.h"
 
 /* ---- layout ----------------------------------------------------------------------------------------------------- */
 

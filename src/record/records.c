@@ -11,7 +11,7 @@
 
 #include "base/fail.h"
 #include "record/versions.h"
-#include "record/watch.h"
+#include "record/report.h"
 
 enum { LOOKS = 3, LOOK_MS = 120 };
 

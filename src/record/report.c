@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "record/report.h"
 #include "record/versions.h"
-#include "record/watch.h"
 
 typedef struct page {
     char *text;

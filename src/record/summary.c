@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-#include "record/classify.h"
+#include <epx/record.h>
+
+#include "record/read.h"
 
 enum { OPS = 32, OPEN_MOST = 6, EVENTS = 32 };
 

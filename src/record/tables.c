@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "record/private.h"
+#include "record/recorder.h"
+#include "record/rows.h"
 #include "record/versions.h"
+#include "record/watch.h"
 
 /* ---- texts ------------------------------------------------------------------------------------------------------ */
 
@@ -54,16 +56,11 @@ void epx_recorder_notes(epx_recorder_h r, const epx_recorder_notes_t *notes)
 
 int epx_recorder_is_attached(epx_recorder_h r) { return r != NULL && r->device.mapped != NULL; }
 
-static epx_record_lane_row_t *lane_rows(epx_recorder_h r)
-{
-    return (epx_record_lane_row_t *)(void *)(r->device_pages + sizeof(epx_record_device_t));
-}
-
 epx_progress_words_t *epx_recorder_lane(epx_recorder_h r, int32_t group_id, int32_t lane, int32_t resident)
 {
     if (!epx_recorder_is_attached(r) || group_id < 1)
         return NULL;
-    epx_record_lane_row_t *rows = lane_rows(r);
+    epx_record_lane_row_t *rows = epx_recorder_lane_rows(r);
     uint32_t i = 0;
     while (i < r->head->lanes_max && rows[i].use != 0)
         i++;
@@ -80,19 +77,10 @@ epx_progress_words_t *epx_recorder_lane(epx_recorder_h r, int32_t group_id, int3
 
 static void end_lanes(epx_recorder_h r, int32_t group_id)
 {
-    epx_record_lane_row_t *rows = lane_rows(r);
+    epx_record_lane_row_t *rows = epx_recorder_lane_rows(r);
     for (uint32_t i = 0; epx_recorder_is_attached(r) && i < r->head->lanes_max; i++)
         if (rows[i].use != 0 && rows[i].group == (uint32_t)group_id - 1)
             epx_put64(&rows[i].use, 0);
-}
-
-epx_record_lane_row_t *epx_recorder_lane_row(epx_recorder_h r, uint32_t group, uint32_t lane)
-{
-    epx_record_lane_row_t *rows = lane_rows(r);
-    for (uint32_t i = 0; epx_recorder_is_attached(r) && i < r->head->lanes_max; i++)
-        if (rows[i].use != 0 && rows[i].group == group && rows[i].lane == lane)
-            return &rows[i];
-    return NULL;
 }
 
 void epx_recorder_drifts(epx_recorder_h r, int32_t group_id, int32_t lane)

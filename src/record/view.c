@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "record/watch.h"
+#include "record/view.h"
 
 enum { READY_LOOKS = 3 };
 

@@ -11,7 +11,7 @@
 
 #include "base/bell.h"
 #include "base/fail.h"
-#include "core/comm_state.h"
+#include "core/comm_make.h"
 #include "fabric/registry.h"
 
 enum { RANKS = 5, ROW = 16, WAIT_MS = 10000, SLOTS = 4 };

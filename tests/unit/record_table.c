@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "record/facts.h"
+#include "record/classify.h"
+#include "record/rules.h"
 
 enum { LINE_BYTES = 1024, CELLS = 4, RULES_MOST = 64 };
 

@@ -1,11 +1,11 @@
-/* What the files of the recorder share. SPDX-License-Identifier: Apache-2.0 */
-#ifndef EPX_RECORD_PRIVATE_H
-#define EPX_RECORD_PRIVATE_H
+/* The inside of a recorder. SPDX-License-Identifier: Apache-2.0 */
+#ifndef EPX_RECORD_RECORDER_STATE_H
+#define EPX_RECORD_RECORDER_STATE_H
 
 #include <pthread.h>
 #include <stdio.h>
 
-#include "record/recorder.h"
+#include "record/recorder_types.h"
 
 enum { EPX_RECORDER_ENDS = 64 };
 
@@ -65,26 +65,16 @@ static inline uint64_t epx_get64(const uint64_t *from) { return __atomic_load_n(
 static inline uint32_t epx_get32(const uint32_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
 static inline int64_t epx_get_time(const int64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
 
+/* What a rank's own thread writes, through the watchdog's mapping. */
+static inline const epx_record_head_t *epx_recorder_seen(const struct epx_recorder *r)
+{
+    return (const epx_record_head_t *)(const void *)r->seen;
+}
+
 /* Cut to its room; NULL: an empty one. */
 static inline void epx_put_text(char *to, size_t bytes, const char *from)
 {
     snprintf(to, bytes, "%s", from != NULL ? from : "");
 }
-
-/* One event row; `now` of epx's clock. */
-void epx_recorder_event(epx_recorder_h recorder, uint32_t what, uint32_t text, int64_t value, int64_t now);
-
-/* The row of a group's lane, NULL: no device writes of it. */
-epx_record_lane_row_t *epx_recorder_lane_row(epx_recorder_h recorder, uint32_t group, uint32_t lane);
-
-/* ---- watch.c ---- */
-
-/* The watchdog's list; the thread runs while it is not empty. EPX_OK also where no thread could be started
- * (logged): recording goes on. */
-void epx_watch_add(epx_recorder_h recorder);
-/* Under the watchdog's lock. */
-void epx_watch_notes(epx_recorder_h recorder, const epx_recorder_notes_t *notes);
-/* When it returns the watchdog does not know the recorder any more. */
-void epx_watch_remove(epx_recorder_h recorder);
 
 #endif
