@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "support/drive.h"
+#include "support/folder.h"
 
 TestSuite(accounting, .init = clean_environment);
 
@@ -234,8 +235,8 @@ static void steps_rank(rank_t *self)
 
 Test(accounting, steps_are_written_as_json_lines)
 {
-    char folder[] = "/tmp/stats-XXXXXX", command[200], line[600];
-    cr_assert_not_null(mkdtemp(folder));
+    char folder[FOLDER_BYTES], command[200], line[600];
+    folder_make(folder, "/tmp");
     setenv("EPX_STATS", folder, 1);
     books_t b = {.problem = problem_new(arm_named("ragged"), 2, 7, 2, 5, 8)};
     problem_inputs(b.problem, UNIFORM, NULL, 3);
@@ -259,8 +260,7 @@ Test(accounting, steps_are_written_as_json_lines)
         wanted += 3 * b.oracle->stats[r].routed;
     cr_assert_eq(lines, 6, "%d lines for two ranks and three steps", lines);
     cr_assert_eq(routed, wanted, "%lld routed in the lines, %lld in the plans", routed, wanted);
-    snprintf(command, sizeof(command), "rm -r %s", folder);
-    cr_assert_eq(system(command), 0);
+    cr_assert_eq(folder_remove(folder), 0, "%s stays", folder);
     oracle_free(b.oracle);
     problem_free(b.problem);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "support/drive.h"
+#include "support/folder.h"
 #include "support/memory.h"
 #include "support/pieces.h"
 
@@ -24,7 +25,7 @@ static const char *from_environment(const char *name, const char *otherwise)
 }
 
 typedef struct built {
-    char folder[64], path[128];
+    char folder[FOLDER_BYTES], path[128];
 } built_t;
 
 /* -z defs: the linker refuses any symbol that neither the plug-in nor libc has, so nothing of the library is
@@ -32,8 +33,7 @@ typedef struct built {
 static void build_example(built_t *b)
 {
     char command[512];
-    snprintf(b->folder, sizeof(b->folder), "/tmp/plug-in-XXXXXX");
-    cr_assert_not_null(mkdtemp(b->folder), "mkdtemp: %s", strerror(errno));
+    folder_make(b->folder, "/tmp");
     snprintf(b->path, sizeof(b->path), "%s/libworst_case.so", b->folder);
     snprintf(command, sizeof(command),
              "%s -std=c11 -O2 -Wall -Wextra -Werror -fPIC -shared -Wl,-z,defs -Iinclude -o %s "
@@ -44,8 +44,7 @@ static void build_example(built_t *b)
 
 static void remove_example(const built_t *b)
 {
-    unlink(b->path);
-    rmdir(b->folder);
+    cr_assert_eq(folder_remove(b->folder), 0, "%s stays", b->folder);
 }
 
 /* Its rows stand like those of ragged with one chunk that drops nothing. */

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "record/classify.h"
 #include "record/recorder.h"
+#include "support/folder.h"
 
 enum { READERS = 2, WRITE_MS = 1000, TRIES = 2000 };
 
@@ -119,12 +120,12 @@ static const void *map_again(const char *folder, char *path, size_t path_bytes, 
 
 Test(record_stress, a_row_that_is_read_is_one_row, .timeout = 120)
 {
-    char folder[] = "/tmp/epx-stress-XXXXXX", path[128];
+    char folder[FOLDER_BYTES], path[128];
     size_t bytes;
     atomic_int over = 0;
     reader_t reader[READERS];
     epx_recorder_h recorder = NULL;
-    cr_assert_not_null(mkdtemp(folder));
+    folder_make(folder, "/tmp");
     epx_recorder_set_up_t set_up = {
         .folder = folder, .job = "job", .rank = 0, .ranks = 2, .hang_ms = 60000, .timeout_ms = 60000};
     cr_assert_eq(epx_recorder_open(&set_up, &recorder), EPX_OK);
@@ -155,6 +156,5 @@ Test(record_stress, a_row_that_is_read_is_one_row, .timeout = 120)
     }
     munmap((void *)(uintptr_t)record, bytes);
     epx_recorder_close(&recorder);
-    unlink(path);
-    rmdir(folder);
+    cr_assert_eq(folder_remove(folder), 0, "%s stays", folder);
 }

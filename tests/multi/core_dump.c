@@ -13,11 +13,12 @@
 
 #include "core/core_dump.h"
 #include "record/recorder.h"
+#include "support/folder.h"
 #include "support/world.h"
 
 enum { RANKS = 2, HANG_MS = 300, WHOLE = 2000 };
 
-static char folder[64], pipe_name[128], file_name[128];
+static char folder[FOLDER_BYTES], pipe_name[128], file_name[128];
 
 static void unset_drivers(void)
 {
@@ -32,18 +33,12 @@ static void begin(void)
 {
     clean_environment();
     unset_drivers();
-    strcpy(folder, "/tmp/epx-dump-XXXXXX");
-    cr_assert_not_null(mkdtemp(folder));
+    folder_make(folder, "/tmp");
     snprintf(pipe_name, sizeof(pipe_name), "%s/pipe.%d", folder, (int)getpid());
     snprintf(file_name, sizeof(file_name), "%s/core.%d", folder, (int)getpid());
 }
 
-static void end(void)
-{
-    char command[96];
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    cr_assert_eq(system(command), 0);
-}
+static void end(void) { cr_assert_eq(folder_remove(folder), 0, "%s stays", folder); }
 
 TestSuite(core_dump, .init = begin, .fini = end, .timeout = 60);
 

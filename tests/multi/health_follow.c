@@ -11,11 +11,12 @@
 #include "base/clock.h"
 #include "record/classify.h"
 #include "record/recorder.h"
+#include "support/folder.h"
 #include "support/world.h"
 
 enum { POLL_MS = 5, LIMIT_MS = 20000 };
 
-static char folder[] = "/tmp/epx-follow-XXXXXX";
+static char folder[FOLDER_BYTES];
 static epx_recorder_h recorder;
 static epx_health_follow_h follow;
 
@@ -24,18 +25,16 @@ static void begin(void)
     epx_recorder_set_up_t set_up = {
         .folder = "", .job = "job", .ranks = 2, .hang_ms = 5000, .timeout_ms = 60000};
     clean_environment();
-    cr_assert_not_null(mkdtemp(folder));
+    folder_make(folder, "/tmp");
     cr_assert_eq(epx_recorder_open(&set_up, &recorder), EPX_OK);
 }
 
 static void end(void)
 {
-    char command[64];
     epx_health_unfollow(&follow);
     cr_expect_null(follow);
     epx_recorder_close(&recorder);
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    cr_assert_eq(system(command), 0);
+    cr_assert_eq(folder_remove(folder), 0, "%s stays", folder);
 }
 
 TestSuite(health_follow, .init = begin, .fini = end, .timeout = 60);

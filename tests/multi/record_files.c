@@ -18,22 +18,18 @@
 #include "record/recorder.h"
 #include "record/system.h"
 #include "record/versions.h"
+#include "support/folder.h"
 #include "support/world.h"
 
-static char folder[] = "/tmp/epx-record-XXXXXX";
+static char folder[FOLDER_BYTES];
 
 static void begin(void)
 {
     clean_environment();
-    cr_assert_not_null(mkdtemp(folder));
+    folder_make(folder, "/tmp");
 }
 
-static void end(void)
-{
-    char command[64];
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    cr_assert_eq(system(command), 0);
-}
+static void end(void) { cr_assert_eq(folder_remove(folder), 0, "%s stays", folder); }
 
 TestSuite(record_files, .init = begin, .fini = end, .timeout = 60);
 

@@ -12,26 +12,22 @@
 
 #include "record/act.h"
 #include "record/recorder.h"
+#include "support/folder.h"
 #include "support/world.h"
 
 enum { RANKS = 4, AWAY = 2, LIMIT_MS = 30000 };
 
-static char folder[] = "/dev/shm/epx-meet-XXXXXX";
+static char folder[FOLDER_BYTES];
 
 static void begin(void)
 {
     clean_environment();
-    cr_assert_not_null(mkdtemp(folder));
+    folder_make(folder, "/dev/shm");
     setenv("EPX_RECORD", folder, 1);
     setenv("EPX_HANG_MS", "300", 1);
 }
 
-static void end(void)
-{
-    char command[64];
-    snprintf(command, sizeof(command), "rm -rf %s", folder);
-    cr_assert_eq(system(command), 0);
-}
+static void end(void) { cr_assert_eq(folder_remove(folder), 0, "%s stays", folder); }
 
 TestSuite(record_meet, .init = begin, .fini = end, .timeout = 90);
 

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train_runs.h"
+#include "support/folder.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static char folder[64];
+static char folder[FOLDER_BYTES];
 
 static void remove_folder(void)
 {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    if (system(command) != 0)
+    if (folder_remove(folder) != 0)
         fprintf(stderr, "%s stays\n", folder);
 }
 
@@ -22,8 +21,7 @@ const char *run_path(const char *name)
     static int next;
     char *to = path[next++ % 4];
     if (!folder[0]) {
-        strcpy(folder, "/tmp/epx-train-XXXXXX");
-        cr_assert_not_null(mkdtemp(folder));
+        folder_make(folder, "/tmp");
         atexit(remove_folder);
     }
     snprintf(to, sizeof path[0], "%s/%s", folder, name);

@@ -11,6 +11,7 @@
 #include "bench/ab/arms.h"
 #include "bench/ab/record.h"
 #include "bench/ab/schedule.h"
+#include "support/folder.h"
 
 /* ---- arms ------------------------------------------------------------------------------------------------------------ */
 
@@ -206,16 +207,6 @@ static void write_file(const char *folder, const char *name, const char *text)
     fclose(file);
 }
 
-static void remove_files(const char *folder, const char *const *names)
-{
-    char path[256];
-    for (; *names != NULL; names++) {
-        snprintf(path, sizeof path, "%s/%s", folder, *names);
-        unlink(path);
-    }
-    rmdir(folder);
-}
-
 #define STATS(rank, routed, kept, dropped, sent, received)                                 \
     "{\"step\": 0, \"group\": \"g\", \"rank\": " #rank                                     \
     ", \"transport\": \"ragged\", \"fabric\": \"local\", \"routed\": " #routed             \
@@ -226,14 +217,13 @@ static void remove_files(const char *folder, const char *const *names)
 /* Two ranks, two steps: 100 + 100 routed, 90 + 95 kept, 15 dropped; sent = received = 300. */
 Test(ab_record, library_lines_of_all_ranks_are_summed)
 {
-    static const char *const names[] = {"g-rank0.jsonl", "g-rank1.jsonl", "other.txt", NULL};
-    char folder[] = "/tmp/ab-stats-XXXXXX";
+    char folder[FOLDER_BYTES];
     epx_ab_record_t record = {.steps = 0};
     epx_ab_result_t result = {.arms = 1};
-    cr_assert_not_null(mkdtemp(folder));
-    write_file(folder, names[0], STATS(0, 100, 90, 10, 100, 200) STATS(0, 100, 100, 0, 100, 200));
-    write_file(folder, names[1], STATS(1, 100, 95, 5, 200, 100) STATS(1, 100, 100, 0, 200, 100));
-    write_file(folder, names[2], "not read");
+    folder_make(folder, "/tmp");
+    write_file(folder, "g-rank0.jsonl", STATS(0, 100, 90, 10, 100, 200) STATS(0, 100, 100, 0, 100, 200));
+    write_file(folder, "g-rank1.jsonl", STATS(1, 100, 95, 5, 200, 100) STATS(1, 100, 100, 0, 200, 100));
+    write_file(folder, "other.txt", "not read");
     cr_assert_eq(epx_ab_record_folder(&record, folder), 2);
     const epx_ab_run_t *run = run_of(&record, 0, &result);
     cr_assert_eq(run->steps, 2);
@@ -248,37 +238,35 @@ Test(ab_record, library_lines_of_all_ranks_are_summed)
     cr_assert(isnan(run->step[0].loss) && !run->fractions);
     epx_ab_record_free(&record);
     epx_ab_free(&result);
-    remove_files(folder, names);
+    cr_assert_eq(folder_remove(folder), 0, "%s stays", folder);
 }
 
 Test(ab_record, a_sum_that_does_not_add_up)
 {
-    static const char *const names[] = {"g-rank0.jsonl", "g-rank1.jsonl", NULL};
-    char folder[] = "/tmp/ab-stats-XXXXXX";
+    char folder[FOLDER_BYTES];
     epx_ab_record_t record = {.steps = 0};
     epx_ab_result_t result = {.arms = 1};
-    cr_assert_not_null(mkdtemp(folder));
-    write_file(folder, names[0], STATS(0, 100, 90, 10, 0, 0));
-    write_file(folder, names[1], STATS(1, 100, 95, 4, 0, 0));
+    folder_make(folder, "/tmp");
+    write_file(folder, "g-rank0.jsonl", STATS(0, 100, 90, 10, 0, 0));
+    write_file(folder, "g-rank1.jsonl", STATS(1, 100, 95, 4, 0, 0));
     epx_ab_record_folder(&record, folder);
     cr_assert_not_null(strstr(run_of(&record, 0, &result)->accounting, "200 routed, but 185 kept + 14"));
     epx_ab_record_free(&record);
     epx_ab_free(&result);
-    remove_files(folder, names);
+    cr_assert_eq(folder_remove(folder), 0, "%s stays", folder);
 }
 
 Test(ab_record, a_rank_that_wrote_less)
 {
-    static const char *const names[] = {"g-rank0.jsonl", "g-rank1.jsonl", NULL};
-    char folder[] = "/tmp/ab-stats-XXXXXX";
+    char folder[FOLDER_BYTES];
     epx_ab_record_t record = {.steps = 0};
     epx_ab_result_t result = {.arms = 1};
-    cr_assert_not_null(mkdtemp(folder));
-    write_file(folder, names[0], STATS(0, 100, 100, 0, 0, 0) STATS(0, 100, 100, 0, 0, 0));
-    write_file(folder, names[1], STATS(1, 100, 100, 0, 0, 0));
+    folder_make(folder, "/tmp");
+    write_file(folder, "g-rank0.jsonl", STATS(0, 100, 100, 0, 0, 0) STATS(0, 100, 100, 0, 0, 0));
+    write_file(folder, "g-rank1.jsonl", STATS(1, 100, 100, 0, 0, 0));
     epx_ab_record_folder(&record, folder);
     cr_assert_not_null(strstr(run_of(&record, 0, &result)->accounting, "step 2 was written by 1 of 2 ranks"));
     epx_ab_record_free(&record);
     epx_ab_free(&result);
-    remove_files(folder, names);
+    cr_assert_eq(folder_remove(folder), 0, "%s stays", folder);
 }
