@@ -119,6 +119,7 @@ typedef struct epx_k_ragged_return {
     /* NULL, or first, count, list and weights are those of the rows' sender (wire_first and so on of
      * epx_k_ragged_layout_t): j = run.row + r, and x goes on by *home_start - *wire_start. */
     const int64_t *home_start, *wire_start;
+    epx_k_begun_t begun; /* said by its first block; word NULL: nothing is said */
 } epx_k_ragged_return_t;
 
 /*

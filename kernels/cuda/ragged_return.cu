@@ -7,6 +7,7 @@
 #include <epx/kernels_ragged.h>
 
 #include "kernels/cuda/checksum.cuh"
+#include "kernels/cuda/progress.cuh"
 #include "kernels/cuda/sums_bulk.cuh"
 #include "kernels/cuda/table.h"
 
@@ -51,6 +52,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
     __shared__ segments<TILE> table;
     behind_previous();
     let_next_begin();
+    say_begun(args.begun);
     term_list list = list_of(args);
     for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
         int32_t n = min(args.run_count - tile, (int32_t)TILE);
@@ -79,6 +81,7 @@ __global__ void __launch_bounds__(B::THREADS, 1)
     __shared__ bulk_shared<B, reduce_note> shared;
     behind_previous();
     let_next_begin();
+    say_begun(args.begun);
     term_list list = list_of(args);
     bulk_reducer<B, T, N> reducer(list, dynamic, shared);
     int32_t width = args.width * T::BYTES;

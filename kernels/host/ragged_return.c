@@ -2,6 +2,7 @@
  */
 #include <epx/kernels_ragged.h>
 
+#include "kernels/host/progress.h"
 #include "kernels/host/table.h"
 
 /* Rows of one run, as one reduction straight into the peer's memory. */
@@ -37,6 +38,7 @@ static epx_status_t return_run(const epx_k_ragged_return_t *args, const epx_run_
 
 epx_status_t epx_host_ragged_return(const epx_k_ragged_return_t *args, epx_stream_t stream)
 {
+    epx_host_begun(&args->begun);
     for (int32_t i = 0; i < args->run_count; i++) {
         const epx_run_t *run = &args->runs[i];
         int64_t rows = args->rows[i] < run->rows ? args->rows[i] : run->rows;

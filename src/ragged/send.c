@@ -251,6 +251,7 @@ static epx_status_t send_sums(const epx_ragged_call_t *call, const target_t *to,
         args.without = call->shape->rank + 1;
         *kept_y(call) = rows;
     }
+    args.begun = epx_move_begun(&call->ragged->base, call->plan);
     return call->kernels->ragged_return(&args, call->stream);
 }
 

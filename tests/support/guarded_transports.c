@@ -213,6 +213,8 @@ epx_status_t guarded_ragged_layout(const struct epx_k_ragged_layout *args, epx_s
 static void run_ragged_return(void *payload)
 {
     epx_k_ragged_return_t *a = payload;
+    a->begun.lane = at(a->begun.lane);
+    a->begun.head = at(a->begun.head);
     a->runs = at(a->runs);
     a->rows = at(a->rows);
     a->first = at(a->first);
