@@ -22,9 +22,10 @@ gpus=${CUDA_VISIBLE_DEVICES:-$(nvidia-smi --query-gpu=index --format=csv,noheade
 gpus=${gpus:-0}
 count=$(echo "$gpus" | tr ',' '\n' | grep -c .)
 
-# What is looked at: GPU, NAME and the command, one a line. Shapes of the "many" tests are large by intention.
+# What is looked at: GPU, NAME and the command, one a line. Shapes of the "many" tests are large by intention, and the tool
+# loads kernels in its own time.
 {
-    for test in $("$tests" --list | grep -v many); do
+    for test in $("$tests" --list | grep -v -e many -e first_launches); do
         echo "memcheck-$test memcheck $tests --small $test"
         echo "racecheck-$test racecheck $tests --small --most 2 $test"
     done

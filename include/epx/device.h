@@ -76,6 +76,10 @@ typedef struct epx_device_ops {
     int32_t (*count)(void);
     int32_t (*current)(void);
     epx_status_t (*select)(int32_t index);
+    /* Loads what a kernel's first launch would load, for the device that the calling thread uses: a launch
+     * that loads may wait for all that runs there, kernels that wait for peers included. What cannot be
+     * loaded now is loaded then. NULL: nothing is loaded late. */
+    void (*load)(void);
     /* 1: its place on the PCI bus, "0000:1B:00.0"; 0: it has none. Any thread. NULL: none has. */
     int32_t (*bus)(int32_t index, char bus[EPX_DEVICE_BUS_BYTES]);
     /* For profilers: a range of the calling thread from mark_begin to mark_end, called `what` (text that

@@ -12,6 +12,7 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/fail.h"
+#include "kernels/cuda/load.h"
 #include "kernels/cuda/table.h"
 #include "kernels/cuda/units.h"
 
@@ -19,6 +20,21 @@ namespace epx
 {
 
 enum { DEVICES_REMEMBERED = 32 };
+
+/* Each file that includes this one has a kernel by which all of its kernels are found: load.h. */
+namespace
+{
+
+__global__ void of_this_file() {}
+
+struct known_file {
+    epx_cuda_file_t file;
+    known_file() : file{(const void *)of_this_file, nullptr} { epx_cuda_file_add(&file); }
+};
+
+known_file this_file;
+
+} // namespace
 
 /* What was asked about one kernel. Static, zeroed; racing threads find the same answers. */
 struct launch_site {

@@ -78,10 +78,13 @@ void epx_group_free(epx_group_t *group)
     allocator.release(allocator.context, group, sizeof(*group), 0);
 }
 
-/* Where a graph may be replayed, lanes count on the device. */
+/* Where a graph may be replayed, lanes count on the device, and kernels wait there: beside those others must
+ * be able to begin. */
 static epx_status_t make_lanes(epx_group_t *group)
 {
     int64_t bytes = epx_lane_words_bytes(&group->selection);
+    if (bytes > 0 && group->selection.device->load != NULL)
+        group->selection.device->load();
     epx_status_t status = epx_block_take(group, &group->lane_words, bytes, 1, "lane words");
     if (status == EPX_OK && bytes > 0)
         status = group->selection.device->fill(group->lane_words.memory, 0, (size_t)bytes, group->control);

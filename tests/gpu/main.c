@@ -12,12 +12,13 @@
 #include "device/cuda/cuda.h"
 #include "gpu/check.h"
 
-extern const gpu_test_t gpu_move_tests[], gpu_sum_tests[], gpu_check_tests[], gpu_ids_tests[],
-    gpu_ragged_tests[], gpu_flow_tests[], gpu_pooled_tests[], gpu_ring_tests[], gpu_words_tests[];
+extern const gpu_test_t gpu_load_tests[], gpu_move_tests[], gpu_sum_tests[], gpu_check_tests[],
+    gpu_ids_tests[], gpu_ragged_tests[], gpu_flow_tests[], gpu_pooled_tests[], gpu_ring_tests[],
+    gpu_words_tests[];
 
-static const gpu_test_t *const tables[] = {gpu_move_tests,   gpu_sum_tests,    gpu_check_tests,
-                                           gpu_ids_tests,    gpu_ragged_tests, gpu_flow_tests,
-                                           gpu_pooled_tests, gpu_ring_tests,   gpu_words_tests};
+static const gpu_test_t *const tables[] = {gpu_load_tests, gpu_move_tests,   gpu_sum_tests,  gpu_check_tests,
+                                           gpu_ids_tests,  gpu_ragged_tests, gpu_flow_tests, gpu_pooled_tests,
+                                           gpu_ring_tests, gpu_words_tests};
 
 enum { TWINS_MAX = 96, FAILURES_MAX = 5 };
 

@@ -1,5 +1,5 @@
 /* Hangs of ranks with a GPU each, over NCCL's windows: a process that is killed, a rank that stops replaying
- * its graph, and what is in the records. Not seen on a GPU as it is. SPDX-License-Identifier: Apache-2.0 */
+ * its graph, and what is in the records. SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -122,11 +122,14 @@ static void outlives(rank_t *self, session_t *session, epx_plan_h plan, const no
     epx_batch_t batch = EPX_BATCH_INIT;
     epx_recorder_h recorder = epx_comm_recorder(self->comm);
     expect_came(self, "epx_plan_route", session_route(session, plan), EPX_OK);
-    /* Calls return at once: it is kernels that wait, and the watchdog that looks. Rank 1's dispatch may have
-     * gone out before its end; its combine has not. */
+    /* Calls return at once, the first of their kind too: it is kernels that wait, and the watchdog that
+     * looks. Rank 1's dispatch may have gone out before its end; its combine has not. */
+    int64_t begin = now_ms();
     expect_came(self, "epx_dispatch", epx_dispatch(plan, 0, problem->x[self->rank], &batch, rank_stream()),
                 EPX_OK);
     expect_came(self, "epx_combine", epx_combine(plan, 0, batch.rows, out, rank_stream()), EPX_OK);
+    int64_t called = now_ms() - begin;
+    expect(self, called < HANG_MS / 2, "the calls took %d ms", (int)called);
     epx_verdict_t verdict = verdict_by(recorder, now_ms() + 20000);
     int64_t took = now_ms() - notes->died;
     expect(self, verdict.kind == EPX_VERDICT_HOST_ABSENT && verdict.rank == 1, "%s of rank %d: %s",
@@ -172,6 +175,19 @@ Test(hangs, one_rank_of_a_job_that_loses_one)
     settle();
 }
 
+/* What the watchdog found stands in the folder; by the records of ranks that have gone on nobody waits now.
+ */
+static void read_verdict(void)
+{
+    char path[96], text[4096];
+    snprintf(path, sizeof(path), "%s/verdict.json", folder);
+    FILE *file = fopen(path, "r");
+    cr_assert_not_null(file, "there is no %s", path);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    cr_expect(strstr(text, "HOST_ABSENT(rank 1)") != NULL, "the verdict was %s", text);
+}
+
 /* The record of the killed one, as epx-doctor would read it: whole, and its last row is the dispatch. */
 static void read_record(void)
 {
@@ -184,11 +200,6 @@ static void read_record(void)
     int is_last = strcmp(now.op, "dispatch") == 0 && now.wave == 0;
     int is_before = strcmp(now.op, "route") == 0 && now.sequence == STEPS_BEFORE + 1;
     cr_expect(is_last || is_before, "its last operation is %s, number %u", now.op, (unsigned)now.sequence);
-    epx_verdict_t verdict = EPX_VERDICT_INIT;
-    epx_records_verdict(records, &verdict);
-    cr_expect_eq(verdict.kind, EPX_VERDICT_HOST_ABSENT, "%s: %s", epx_verdict_name(verdict.kind),
-                 verdict.text);
-    cr_expect_eq(verdict.rank, 1);
     epx_records_close(&records);
 }
 
@@ -219,8 +230,10 @@ Test(hangs, a_killed_process_is_named_in_time_its_record_can_be_read_and_the_oth
     for (int r = 0; r < ranks && left > 0; r++)
         kill(process[r], SIGKILL);
     expect(NULL, left == 0, "%d of %d ranks did not end", left, ranks);
-    if (left == 0)
+    if (left == 0) {
         read_record();
+        read_verdict();
+    }
     free(process);
     remove_folder();
     settle();

@@ -18,8 +18,8 @@ int gpus(void);
 /* Uneven tokens, 20 s of patience. */
 problem_t *problem_for(int arm, int ranks);
 
-/* This program again with that one test, as a rank of a job of `ranks` processes on this host; -1: it does
- * not start. */
+/* This program again with that one test, as a rank of a job of `ranks` processes on this host, without its
+ * standard output; -1: it does not start. */
 pid_t start_rank(const char *test, int rank, int ranks);
 
 /* One step with experts that give back what they get; all buffers stay where they are. */

@@ -12,6 +12,7 @@
 
 #include "device/cuda/marks.h"
 #include "kernels/cuda/fail.h"
+#include "kernels/cuda/load.h"
 #include "kernels/cuda/table.h"
 
 /* Below the host's: programs whose rows are in plain memory say nothing, and must go on working beside a GPU.
@@ -246,6 +247,8 @@ static epx_status_t cuda_select(int32_t index)
     return epx_cuda_status(cudaSetDevice(index), "choosing a GPU");
 }
 
+static void cuda_load(void) { epx_cuda_load(); }
+
 static int32_t cuda_bus(int32_t index, char bus[EPX_DEVICE_BUS_BYTES])
 {
     return cudaDeviceGetPCIBusId(bus, EPX_DEVICE_BUS_BYTES, index) == cudaSuccess;
@@ -279,6 +282,7 @@ const epx_device_ops_t epx_device_cuda = {
     .count = cuda_count,
     .current = cuda_current,
     .select = cuda_select,
+    .load = cuda_load,
     .mark_begin = epx_cuda_mark_begin,
     .mark_end = epx_cuda_mark_end,
     .kernels = &epx_kernels_cuda,
