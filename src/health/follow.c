@@ -196,6 +196,8 @@ epx_status_t epx_health_follow(const epx_health_follow_config_t *config, epx_hea
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     epx_status_t status = epx_health_open(&config->health, &f->health);
+    if (status == EPX_OK)
+        epx_health_only(f->health, f->links);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */

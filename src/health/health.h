@@ -26,6 +26,10 @@ epx_health_kind_t epx_health_kind_of(const char *name, uint64_t *good_p);
 void epx_health_pass(epx_health_fn fn, void *context, const char *link, const char *name, int32_t code,
                      uint64_t value);
 
+/* From now on only GPUs are asked that have links whose names begin so; "": all. A look at a GPU takes some
+ * 50 ms of its driver's time. */
+void epx_health_only(epx_health_h health, const char *links);
+
 /* ---- ports by sysfs ---- */
 /* Returns how many ports there are. */
 int32_t epx_health_sample_ports(const char *sysfs, epx_health_fn fn, void *context);
@@ -40,7 +44,7 @@ void epx_health_events_close(epx_health_events_t *events);
 /* ---- GPUs by NVML ---- */
 typedef struct epx_health_gpus epx_health_gpus_t;
 epx_health_gpus_t *epx_health_gpus_open(const char *library, int *is_nvml_p, char *blind, size_t bytes);
-void epx_health_gpus_sample(epx_health_gpus_t *gpus, epx_health_fn fn, void *context);
+void epx_health_gpus_sample(epx_health_gpus_t *gpus, const char *links, epx_health_fn fn, void *context);
 void epx_health_gpus_close(epx_health_gpus_t *gpus);
 
 #endif

@@ -11,6 +11,7 @@ struct epx_health {
     epx_health_events_t *events;
     epx_health_gpus_t *gpus;
     int32_t ports; /* at the last sample */
+    char links[EPX_HEALTH_NAME];
     char events_blind[EPX_HEALTH_BLIND], gpus_blind[EPX_HEALTH_BLIND], all[2 * EPX_HEALTH_BLIND + 256];
 };
 
@@ -53,6 +54,11 @@ epx_status_t epx_health_open(const epx_health_config_t *config, epx_health_h *he
     return EPX_OK;
 }
 
+void epx_health_only(epx_health_h health, const char *links)
+{
+    snprintf(health->links, sizeof(health->links), "%s", links);
+}
+
 epx_status_t epx_health_sample(epx_health_h health, epx_health_fn fn, void *context)
 {
     if (health == NULL || fn == NULL)
@@ -61,7 +67,7 @@ epx_status_t epx_health_sample(epx_health_h health, epx_health_fn fn, void *cont
     if (health->events != NULL)
         epx_health_events_sample(health->events, fn, context);
     if (health->gpus != NULL)
-        epx_health_gpus_sample(health->gpus, fn, context);
+        epx_health_gpus_sample(health->gpus, health->links, fn, context);
     return EPX_OK;
 }
 

@@ -307,9 +307,19 @@ static void take_events(epx_health_gpus_t *gpus)
             }
 }
 
-void epx_health_gpus_sample(epx_health_gpus_t *gpus, epx_health_fn fn, void *context)
+/* "GPU3" and "GPU3/nvlink2" are of GPU 3. */
+static int has_links(unsigned int g, const char *links)
+{
+    char name[EPX_HEALTH_NAME];
+    int length = snprintf(name, sizeof(name), "GPU%u/", g);
+    size_t most = strlen(links) < (size_t)length ? strlen(links) : (size_t)length;
+    return strncmp(name, links, most) == 0;
+}
+
+void epx_health_gpus_sample(epx_health_gpus_t *gpus, const char *links, epx_health_fn fn, void *context)
 {
     take_events(gpus);
     for (unsigned int g = 0; g < gpus->gpus; g++)
-        sample_gpu(gpus, g, fn, context);
+        if (has_links(g, links))
+            sample_gpu(gpus, g, fn, context);
 }

@@ -1,6 +1,7 @@
 /* A monitor beside a flight recorder: what changes in a made-up sysfs tree and in a made-up NVML library is
  * in the record, in order, and nothing else. SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +157,13 @@ Test(health_follow, an_nvlink_of_its_own_gpu_by_nvml)
     until_seen();
     cr_expect_str_eq(told(), "recovering GPU0/nvlink0 nvlink_recoveries; down GPU0/nvlink0; "
                              "error GPU0 xid_hardware; error GPU0 gpu_recovery_action; ");
-    /* Another rank's GPU. */
+    /* Another rank's GPU, which nobody asks: that takes time. */
+    void *nvml = dlopen(library, RTLD_NOW);
+    const int *asked = nvml != NULL ? dlsym(nvml, "fake_nvml_asked") : NULL;
+    cr_assert_not_null(asked);
+    cr_expect_gt(asked[0], 0);
+    cr_expect_eq(asked[1], 0);
+    dlclose(nvml);
     put("nvml", "gpus 2\nfield 0 91 0 0 1\nfield 1 91 0 0 1\nlink 1 0 0 0\nfield 1 215 0 0 50\nlink 0 0 0 0\n"
                 "field 0 215 0 0 6\nxid 0 79\n");
     until_seen();
