@@ -173,11 +173,14 @@ typedef struct epx_services {
 } epx_services_t;
 
 /* Who looks at a rank from outside while it meets the others in segment_open. begin: whom it waits for goes
- * where that returns, as it goes (own: nobody looks). end: that wait is over. On the rank's thread. */
+ * where that returns, as it goes (own: nobody looks). end: that wait is over. is_over: 1 when the job is
+ * being left; such a wait, and one over the bootstrap of `survivors`, asks several times a second and then
+ * ends with EPX_ERR_ABORTED. On the rank's thread. */
 typedef struct epx_fabric_meeting {
     void *context;
     epx_wait_result_t *(*begin)(void *context, epx_wait_result_t *own);
     void (*end)(void *context, epx_status_t status);
+    int (*is_over)(void *context);
 } epx_fabric_meeting_t;
 
 typedef struct epx_fabric_config {

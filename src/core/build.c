@@ -235,6 +235,7 @@ static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bo
 
 epx_status_t epx_group_build(epx_group_t *group, const epx_bootstrap_t *bootstrap, epx_status_t local)
 {
+    epx_meet_may_end(group);
     epx_status_t status = local != EPX_OK ? local : epx_group_explain_memory(group, build_locally(group));
     status = agree(group, bootstrap, status, 1);
     if (status == EPX_OK)

@@ -113,6 +113,8 @@ struct epx_group {
     uint64_t record_key, record_signature;
     const int32_t *record_members; /* [ranks] ranks of the job, in the tables */
     epx_meet_t meet;
+    int32_t meet_ending;  /* the watchdog's way to end its waits */
+    atomic_int meet_over; /* 1: it has */
 };
 
 /* Whether the device has memory of its own, where errors are found later than the call that made them. */

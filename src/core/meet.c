@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/fail.h"
 #include "core/comm.h"
 
 /* Beside the collectives of a comm, and beside all lanes of a group. */
@@ -27,11 +28,32 @@ static void end_wait(void *context, epx_status_t status)
         epx_recorder_wait_end(group->recorder, -1, status == EPX_OK);
 }
 
+static int is_over(void *context)
+{
+    epx_group_t *group = context;
+    return atomic_load(&group->meet_over);
+}
+
+/* On the watchdog's thread. Only where the job is left: a recovery cannot be mended by another one. */
+static void end_meeting(void *context, const char *reason)
+{
+    epx_group_t *group = context;
+    epx_log(EPX_LOG_WARN, "group", "%s: rank %d meets nobody any more: %s", group->name, group->rank, reason);
+    atomic_store(&group->meet_over, 1);
+}
+
+void epx_meet_may_end(epx_group_t *group)
+{
+    atomic_store(&group->meet_over, 0);
+    group->meet_ending = epx_recorder_on_end(group->recorder, end_meeting, group, 1);
+}
+
 const epx_fabric_meeting_t *epx_meet_watch(epx_group_t *group)
 {
     if (group->recorder == NULL)
         return NULL;
-    group->meet.watch = (epx_fabric_meeting_t){.context = group, .begin = begin_wait, .end = end_wait};
+    group->meet.watch =
+        (epx_fabric_meeting_t){.context = group, .begin = begin_wait, .end = end_wait, .is_over = is_over};
     return &group->meet.watch;
 }
 
@@ -115,6 +137,8 @@ void epx_meet_again(epx_group_t *group, const uint8_t *alive, const epx_bootstra
 
 void epx_meet_over(epx_group_t *group)
 {
+    epx_recorder_forget(group->recorder, group->meet_ending);
+    group->meet_ending = 0;
     epx_meet_end(group, EPX_OK);
     if (group->meet.kind == EPX_RECORD_RECOVER && group->meet.row != 0)
         epx_record_group_end(group->recorder, group->meet.row);

@@ -34,7 +34,9 @@ void epx_meet_end(epx_group_t *group, epx_status_t status);
 /* For the fabric that is opened; NULL: nobody looks. */
 const epx_fabric_meeting_t *epx_meet_watch(epx_group_t *group);
 
-/* The group is built, or could not be. */
+/* The group is being built: the watchdog may end its meetings from here on. */
+void epx_meet_may_end(epx_group_t *group);
+/* It is, or could not be. */
 void epx_meet_over(epx_group_t *group);
 
 #endif

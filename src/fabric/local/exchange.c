@@ -136,7 +136,8 @@ epx_status_t epx_local_gather(local_fabric_t *fabric, int32_t extra_channel, con
                               size_t bytes, int64_t timeout_ms)
 {
     int survivors = extra_channel == LOCAL_SURVIVORS_CHANNEL;
-    making_t making = {.watch = {.fabric = fabric, .ignores_abort = survivors}};
+    making_t making = {
+        .watch = {.fabric = fabric, .ignores_abort = survivors, .meeting = fabric->config.meeting}};
     const epx_fabric_meeting_t *meeting = survivors ? NULL : fabric->config.meeting;
     epx_wait_result_t own = {.peer = -1}, *live = &own;
     if (meeting != NULL)
@@ -151,6 +152,9 @@ epx_status_t epx_local_gather(local_fabric_t *fabric, int32_t extra_channel, con
         meeting->end(meeting->context, status);
     if (status == EPX_OK)
         return EPX_OK;
+    if (status == EPX_ERR_ABORTED)
+        return epx_fail(status, "%s: rank %d gave up meeting the others at set-up: the job is being left",
+                        fabric->config.name, fabric->base.rank);
     return epx_fail(status, "%s: rank %d met nobody at set-up: rank %d did not come within %" PRId64 " ms",
                     fabric->config.name, fabric->base.rank, result.peer, timeout_ms);
 }

@@ -120,7 +120,8 @@ typedef struct local_watch {
     int64_t deadline_ns, begin_ns; /* begin 0: has not waited yet */
     int64_t timeout_ms;
     int32_t ignores_abort;
-    const epx_patience_t *patience; /* or NULL */
+    const epx_patience_t *patience;      /* or NULL */
+    const epx_fabric_meeting_t *meeting; /* whose end ends the wait; or NULL */
 } local_watch_t;
 
 /* One look at `word` that failed: counts spins, then sleeps (B1). EPX_ERR_TIMEOUT at the deadline, PEER or

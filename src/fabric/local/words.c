@@ -46,6 +46,14 @@ epx_status_t epx_local_post_failure(epx_fabric_t *base, int32_t failure_channel,
     return EPX_OK;
 }
 
+/* Who ends a meeting rings no bell. */
+static int64_t slice_end(const local_watch_t *watch)
+{
+    enum { SLICE_MS = 50 };
+    int64_t end_ns = watch->meeting != NULL ? epx_clock_ns() + (int64_t)SLICE_MS * 1000000 : INT64_MAX;
+    return end_ns < watch->deadline_ns ? end_ns : watch->deadline_ns;
+}
+
 epx_status_t epx_local_pause(local_watch_t *watch, const _Atomic uint64_t *word, int32_t *spin, uint32_t bell,
                              int32_t *culprit_p)
 {
@@ -61,6 +69,8 @@ epx_status_t epx_local_pause(local_watch_t *watch, const _Atomic uint64_t *word,
         epx_spin_pause();
         return EPX_OK;
     }
+    if (watch->meeting != NULL && watch->meeting->is_over(watch->meeting->context))
+        return EPX_ERR_ABORTED;
     if (epx_wait_is_over(watch->patience, watch->timeout_ms, watch->begin_ns, epx_clock_ns(),
                          &watch->deadline_ns))
         return EPX_ERR_TIMEOUT;
@@ -68,7 +78,7 @@ epx_status_t epx_local_pause(local_watch_t *watch, const _Atomic uint64_t *word,
         atomic_exchange_explicit(&fabric->awaits, (uintptr_t)word,
                                  memory_order_seq_cst); /* the caller looks again */
     else
-        epx_bell_sleep(&fabric->bell, bell, watch->deadline_ns);
+        epx_bell_sleep(&fabric->bell, bell, slice_end(watch));
     return EPX_OK;
 }
 

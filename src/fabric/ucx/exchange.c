@@ -73,11 +73,31 @@ static const void *box(const epx_gather_t *gather, int32_t p, uint64_t step)
 
 static uint32_t count(const epx_gather_t *gather) { return epx_bell_count(epx_ucx_bell(gather->fabric)); }
 
+/* Survivors do not mind who was lost before they met: who of them has died since, p first; -1: nobody. */
+static int32_t find_lost(const epx_gather_t *gather, int32_t p)
+{
+    ucx_fabric_t *fabric = gather->fabric;
+    if (atomic_load_explicit(&fabric->any_dead, memory_order_acquire) == 0)
+        return -1;
+    if (atomic_load(&fabric->peer[p].is_dead))
+        return p;
+    for (int32_t i = 0; i < gather->circle.size; i++)
+        if (atomic_load(&fabric->peer[epx_circle_rank(&gather->circle, i)].is_dead))
+            return epx_circle_rank(&gather->circle, i);
+    return -1;
+}
+
 static epx_status_t pause_gather(epx_gather_t *gather, int32_t p, int32_t *spin, uint32_t bell,
                                  int32_t *culprit_p, int32_t *last_look_p)
 {
-    (void)p;
+    const ucx_watch_t *watch = gather->watch;
+    int32_t lost = watch->ignores_abort ? find_lost(gather, p) : -1;
     epx_ucx_start_clock(gather->watch, gather->timeout_ms);
+    if (lost >= 0) {
+        *culprit_p = lost;
+        *last_look_p = 1;
+        return EPX_ERR_PEER;
+    }
     epx_status_t status = epx_ucx_pause(gather->watch, spin, bell, culprit_p);
     *last_look_p = status == EPX_ERR_PEER; /* the dead may have spoken before */
     return status;
@@ -128,7 +148,7 @@ epx_status_t epx_ucx_gather(ucx_fabric_t *fabric, int32_t extra_channel, const v
                             size_t bytes, int64_t timeout_ms)
 {
     int survivors = extra_channel == UCX_SURVIVORS_CHANNEL;
-    ucx_watch_t watch = {.fabric = fabric, .ignores_abort = survivors};
+    ucx_watch_t watch = {.fabric = fabric, .ignores_abort = survivors, .meeting = fabric->config.meeting};
     const epx_fabric_meeting_t *meeting = survivors ? NULL : fabric->config.meeting;
     epx_wait_result_t own = {.peer = -1}, *live = &own;
     if (meeting != NULL)
@@ -147,6 +167,9 @@ epx_status_t epx_ucx_gather(ucx_fabric_t *fabric, int32_t extra_channel, const v
         return epx_fail(status,
                         "%s: rank %d met nobody at set-up: rank %d did not come within %" PRId64 " ms",
                         fabric->name, fabric->base.rank, result.peer, timeout_ms);
+    if (status == EPX_ERR_ABORTED)
+        return epx_fail(status, "%s: rank %d gave up meeting the others at set-up: the job is being left",
+                        fabric->name, fabric->base.rank);
     return epx_fail(status, "%s: rank %d cannot meet the others at set-up: rank %d is gone", fabric->name,
                     fabric->base.rank, result.peer);
 }

@@ -202,6 +202,7 @@ typedef struct ucx_watch {
     ucx_fabric_t *fabric;
     int64_t deadline_ns, begin_ns; /* begin 0: has not waited yet */
     int32_t ignores_abort;
+    const epx_fabric_meeting_t *meeting; /* whose end ends the wait; or NULL */
 } ucx_watch_t;
 
 epx_bell_t *epx_ucx_bell(const ucx_fabric_t *fabric);

@@ -171,6 +171,8 @@ epx_status_t epx_ucx_pause(ucx_watch_t *watch, int32_t *spin, uint32_t bell, int
         return EPX_OK;
     }
     int64_t now_ns = epx_clock_ns();
+    if (watch->meeting != NULL && watch->meeting->is_over(watch->meeting->context))
+        return EPX_ERR_ABORTED;
     if (now_ns >= watch->deadline_ns)
         return EPX_ERR_TIMEOUT;
     /* A network card writes words without a word to anybody; else this only guards against the unforeseen. */
