@@ -82,7 +82,7 @@ static void describe(const epx_scene_t *s, epx_verdict_t *v)
     const epx_record_operation_t *op = own ? &f->op : &s->op;
     v->action = epx_verdict_action(v->kind, &v->exit_code);
     v->ranks = s->job->ranks;
-    v->stuck_ns = s->age_ns;
+    v->stuck_ns = s->silent_ns != 0 ? s->silent_ns : s->age_ns;
     v->found_ns = s->job->now_ns;
     v->factor = s->budget_ns > 0 ? (double)s->age_ns / (double)s->budget_ns : 0;
     for (int32_t r = 0; r < s->job->ranks; r++)
@@ -182,7 +182,7 @@ static int has_error(const epx_job_evidence_t *job, const epx_rank_facts_t *room
 static int has_lost(const epx_job_evidence_t *job, const epx_rank_facts_t *room, epx_scene_t *scene)
 {
     int32_t lost = -1, told = -1;
-    int64_t silent = INT64_MAX;
+    int64_t silent = INT64_MAX, failed_ns = INT64_MAX;
     for (int32_t r = 0; r < job->ranks; r++) {
         const epx_record_head_t *head = room[r].record;
         /* Gone before anybody has heard of it: when it fell silent is not known. */
@@ -197,8 +197,10 @@ static int has_lost(const epx_job_evidence_t *job, const epx_rank_facts_t *room,
             lost = r;
         }
         if (head->failed_ns != 0 && failed >= job->after_ns && job->now_ns - failed < LOST_NS &&
-            room[r].life != EPX_LIFE_GONE)
+            room[r].life != EPX_LIFE_GONE) {
             told = r;
+            failed_ns = failed;
+        }
     }
     if (lost < 0 || told < 0)
         return 0;
@@ -208,6 +210,7 @@ static int has_lost(const epx_job_evidence_t *job, const epx_rank_facts_t *room,
                            .root = lost,
                            .victim = told,
                            .age_ns = LOST_NS,
+                           .silent_ns = job->now_ns - (silent < failed_ns ? silent : failed_ns),
                            .one_strays = -1};
     const epx_record_head_t *head = room[told].record;
     if (!epx_record_operation(head, head->failed_operation, &scene->op))

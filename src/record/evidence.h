@@ -58,6 +58,7 @@ typedef struct epx_rank_facts {
     epx_rank_place_t place;
     epx_rank_life_t life;
     int32_t works, starves;
+    int32_t asked;                  /* 1: `life` is of a moment ago, not what its record says of itself */
     epx_record_operation_t op;      /* of ENQUEUED, INSIDE, WAITS; else the last one, number 0: none */
     epx_record_progress_t progress; /* number 0: its words are gone */
     int32_t next;                   /* WAITS: rank of the job, -1: not known */

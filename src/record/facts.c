@@ -5,6 +5,9 @@
 #include "record/lanes.h"
 #include "record/order.h"
 
+/* As long as a rank's watchdog may be late. */
+#define SEEN_NS ((int64_t)1500000000)
+
 enum { WARM_UP_FACTOR = 20 };
 
 static uint64_t get64(const uint64_t *from) { return __atomic_load_n(from, __ATOMIC_ACQUIRE); }
@@ -164,12 +167,17 @@ static void gather_one(const epx_job_evidence_t *job, int32_t r, epx_rank_facts_
                             .life = evidence->life,
                             .works = evidence->works,
                             .starves = evidence->starves,
+                            .asked = evidence->life != EPX_LIFE_UNKNOWN,
                             .next = -1,
                             .next_place = -1};
     if (f->record == NULL)
         return;
     const epx_record_head_t *head = f->record;
-    if (f->life == EPX_LIFE_UNKNOWN)
+    /* What its own watchdog has seen of it, a moment ago: with that one gone or stopped it is nobody's word.
+     */
+    int64_t watched_ns = get_time(&head->watched_ns);
+    if (f->life == EPX_LIFE_UNKNOWN &&
+        (watched_ns == 0 || job->now_ns - (watched_ns - evidence->ahead_ns) <= SEEN_NS))
         f->life = (epx_rank_life_t)head->life_seen;
     find_place(f);
     epx_lanes_place(f);

@@ -41,8 +41,8 @@ static int is_nothing(const epx_scene_t *s, epx_verdict_t *v)
         return 0;
     if (!epx_scene_is_late(s) || epx_scene_root(s)->paused || (s->victim >= 0 && s->room[s->victim].paused))
         return 1;
-    if (s->at == EPX_ROOT_SIGNAL) /* not lost yet */
-        return 1;
+    if (s->at == EPX_ROOT_SIGNAL) /* not lost yet; but who has fallen silent may never look */
+        return !epx_scene_is_silent(s);
     /* A rank that is inside an operation for which nobody waits, or about to be waited for, is at work. */
     return s->victim < 0 && epx_scene_root(s)->place != EPX_PLACE_ENQUEUED;
 }
@@ -55,6 +55,10 @@ static int is_unknown(const epx_scene_t *s, epx_verdict_t *v)
         snprintf(v->text, sizeof(v->text),
                  "rank %d waits, everybody of its group has made the call, and no word says who is missing",
                  s->root);
+    else if (s->at == EPX_ROOT_SIGNAL)
+        snprintf(v->text, sizeof(v->text),
+                 "rank %d has sent what rank %d waits for, which cannot be asked about and has fallen silent",
+                 s->root, s->victim);
     else if (f->record == NULL)
         snprintf(v->text, sizeof(v->text), "rank %d waits for rank %d, of which there is no record",
                  s->victim, s->root);

@@ -133,9 +133,12 @@ int epx_rule_blocks(const epx_scene_t *s, epx_verdict_t *v)
 int epx_rule_empty(const epx_scene_t *s, epx_verdict_t *v)
 {
     epx_record_event_t event;
+    const epx_rank_facts_t *f = epx_scene_root(s);
+    /* Who has gone on since it said so does not wait for that pool any more. */
+    int64_t last = f->place == EPX_PLACE_OUTSIDE ? f->op.ended_ns : f->op.enqueued_ns;
     if ((s->at != EPX_ROOT_PLACE && s->at != EPX_ROOT_NOBODY) || !epx_scene_is_late(s) ||
         !says(s, EPX_EVIDENCE_RESOURCE_EMPTY, EPX_EVIDENCE_RESOURCE_BACK, &event) ||
-        event.what != EPX_EVIDENCE_RESOURCE_EMPTY)
+        event.what != EPX_EVIDENCE_RESOURCE_EMPTY || event.time_ns < last)
         return 0;
     v->rank = s->root;
     snprintf(v->field, sizeof(v->field), "%.31s", epx_record_text_of(epx_scene_root(s)->record, event.text));

@@ -70,9 +70,15 @@ int epx_rule_circle(const epx_scene_t *s, epx_verdict_t *v)
 
 /* ---- signals ---------------------------------------------------------------------------------------------------- */
 
+/* A rank that is stopped or gone looks at no word: what it would wait for may long be there. */
+static int looks(const epx_scene_t *s)
+{
+    return s->victim >= 0 && s->room[s->victim].life < EPX_LIFE_STOPPED && !epx_scene_is_silent(s);
+}
+
 int epx_rule_skewed(const epx_scene_t *s, epx_verdict_t *v)
 {
-    if (s->victim < 0 || s->at == EPX_ROOT_CYCLE || s->at == EPX_ROOT_DESYNC || !epx_scene_is_late(s))
+    if (!looks(s) || s->at == EPX_ROOT_CYCLE || s->at == EPX_ROOT_DESYNC || !epx_scene_is_late(s))
         return 0;
     const epx_rank_facts_t *f = &s->room[s->victim];
     if (f->progress.number == 0 || f->progress.wait_mode != 0 || f->progress.wait.peer < 0)
@@ -102,7 +108,7 @@ int epx_rule_skewed(const epx_scene_t *s, epx_verdict_t *v)
 
 int epx_rule_lost(const epx_scene_t *s, epx_verdict_t *v)
 {
-    if (s->at != EPX_ROOT_SIGNAL || !epx_scene_is_late(s))
+    if (s->at != EPX_ROOT_SIGNAL || !epx_scene_is_late(s) || !looks(s))
         return 0;
     const epx_rank_facts_t *f = &s->room[s->victim];
     /* Sent a moment ago is not lost. */

@@ -298,6 +298,17 @@ int64_t epx_scene_patience_ns(const epx_scene_t *s)
     return PATIENT * (epx_scene_root(s)->starves ? STARVED : 1) * s->budget_ns;
 }
 
+int epx_scene_is_silent(const epx_scene_t *s)
+{
+    enum { SILENT_MS = 1000 };
+    const epx_rank_facts_t *f = &s->room[s->victim];
+    const epx_record_head_t *head = f->record;
+    int64_t watched_ns = __atomic_load_n(&head->watched_ns, __ATOMIC_ACQUIRE);
+    int64_t quiet_ns = s->job->now_ns - (watched_ns - s->job->rank[s->victim].ahead_ns);
+    int64_t half_ns = s->budget_ns / 2, most_ns = SILENT_MS * (int64_t)1000000;
+    return !f->asked && watched_ns != 0 && quiet_ns > (half_ns < most_ns ? half_ns : most_ns);
+}
+
 int epx_scene_has_given_up(const epx_scene_t *s)
 {
     const epx_rank_facts_t *f = epx_scene_root(s);

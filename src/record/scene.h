@@ -27,6 +27,7 @@ typedef struct epx_scene {
     epx_root_t at;
     int32_t root, victim;          /* ranks of the job; victim -1: nobody waits for it */
     int64_t age_ns, budget_ns;     /* of the edge at the root */
+    int64_t silent_ns;             /* how long it has been there, where that is not its age; 0: it is */
     epx_record_operation_t op;     /* the victim's, or the root's own where there is none */
     epx_record_operation_t others; /* the root's operation of the same identity; number 0: none */
     uint64_t sent;                 /* SIGNAL: the epoch that the root says it has sent; 0: it does not say */
@@ -56,6 +57,9 @@ int64_t epx_scene_patience_ns(const epx_scene_t *scene);
 /* The root's last call has failed since another one did not come, or was lost: who waits for it now has come
  * late, and whom it had waited for then is not known any more. */
 int epx_scene_has_given_up(const epx_scene_t *scene);
+/* Nobody can ask what the victim's thread does (another host's, say), and its watchdog has stopped writing:
+ * the whole process may be stopped or gone. */
+int epx_scene_is_silent(const epx_scene_t *scene);
 /* The root is a rank that waits for nobody, at this place. */
 int epx_scene_stands(const epx_scene_t *scene, epx_rank_place_t place);
 
