@@ -95,8 +95,8 @@ static void write_told(const epx_job_view_t *view, const epx_verdict_t *verdict)
     if (file == NULL)
         return;
     size_t wrote = fwrite(verdict, sizeof(*verdict), 1, file);
-    if (fclose(file) == 0 && wrote == 1)
-        rename(before, path);
+    if (fclose(file) != 0 || wrote != 1 || rename(before, path) != 0)
+        unlink(before);
 }
 
 int epx_act_told(const char *folder, const char *job, epx_verdict_t *verdict_p)
@@ -120,8 +120,8 @@ static void write_json(const epx_job_view_t *view, const char *text)
     if (file == NULL)
         return;
     fputs(text, file);
-    if (fclose(file) == 0)
-        rename(before, path);
+    if (fclose(file) != 0 || rename(before, path) != 0)
+        unlink(before); /* a full file system */
 }
 
 /* sh -c 'COMMAND "$1"' with the folder; its output is the program's. */
@@ -157,17 +157,30 @@ int epx_act_has_ended(int32_t command, int64_t begun_ns, int64_t now_ns)
 
 void epx_act_done(const epx_job_view_t *view) { touch(view, "done"); }
 
-int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command,
-                       int prints)
+/* The file that says who reports; an errno where there is none. */
+static int claim_report(const epx_job_view_t *view)
 {
     char path[EPX_RECORDER_PATH_BYTES + 128];
-    if (verdict->found_ns <= mended_ns(view))
-        return 0; /* others have said it, and gone on */
     name_file(path, sizeof(path), view->folder, view->job, "reported");
     int file = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+    /* Somebody tidied up: /dev/shm is emptied when a user logs out, /tmp once a day. */
+    if (file < 0 && errno == ENOENT && epx_system_make_folder(view->folder) == 0)
+        file = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
     if (file < 0)
-        return 0; /* said by another, or nowhere to write: files are then read with epx-doctor */
+        return errno;
     close(file);
+    return 0;
+}
+
+int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command,
+                       int prints, int is_first, int32_t *mute_p)
+{
+    if (verdict->found_ns <= mended_ns(view))
+        return 0; /* others have said it, and gone on */
+    int error = claim_report(view);
+    *mute_p = error != 0 && error != EEXIST;
+    if (error == EEXIST || (*mute_p && !is_first))
+        return 0;
     char *text = malloc(2 * EPX_REPORT_BYTES);
     if (text == NULL)
         return 0;

@@ -8,9 +8,11 @@
 void epx_act_begin(const char *folder, const char *job);
 
 /* Prints the report, writes verdict.json, starts the command: once for the job and folder, by who comes
- * first. Returns the command's process, 0: there is none to wait for. */
+ * first. A folder that is gone is made again; where nothing can be written (*mute_p = 1: nobody is told so by
+ * files, and it is called once) the first process of the job does the rest. Returns the command's process, 0:
+ * there is none to wait for. */
 int32_t epx_act_report(const epx_job_view_t *view, const epx_verdict_t *verdict, const char *command,
-                       int prints);
+                       int prints, int is_first, int32_t *mute_p);
 /* 1: it has ended, or has had its time (begun_ns: when it was started). */
 int epx_act_has_ended(int32_t command, int64_t begun_ns, int64_t now_ns);
 /* Others may act from here on. */

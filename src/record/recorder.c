@@ -120,28 +120,12 @@ static epx_status_t no_file(const char *path, int64_t bytes, const char *what, i
                     path, bytes, what, strerror(error));
 }
 
-/* Makes every folder of a path. */
-static int make_folder(const char *path)
-{
-    char part[EPX_RECORDER_PATH_BYTES];
-    snprintf(part, sizeof(part), "%s", path);
-    for (char *c = part + 1; *c != '\0'; c++) {
-        if (*c != '/')
-            continue;
-        *c = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return errno;
-        *c = '/';
-    }
-    return mkdir(part, 0777) != 0 && errno != EEXIST ? errno : 0;
-}
-
 /* The pages are taken at once: a full file system is an error here, not a signal later. The name appears when
  * the file can be read; what another run has left under it stays beside as .old. */
 static epx_status_t make_file(epx_recorder_h r, const epx_recorder_set_up_t *s, const epx_record_head_t *head)
 {
     char before[sizeof(r->path) + 32], old[sizeof(r->path) + 8];
-    int error = make_folder(s->folder);
+    int error = epx_system_make_folder(s->folder);
     if (error != 0)
         return no_file(s->folder, r->bytes, "made", error);
     snprintf(r->path, sizeof(r->path), "%s/rank%05d" EPX_RECORD_SUFFIX, s->folder, s->rank);

@@ -165,15 +165,17 @@ static void act(epx_suspect_t *state, int64_t now)
     int64_t patience_ms = is_first(state) ? 0 : 2000;
     if (now - state->verdict_ns < patience_ms * 1000000)
         return;
-    if (state->command == 0)
-        state->command = epx_act_report(state->view, &state->verdict, mine->command, speaks(state));
+    if (state->command == 0 && !state->is_mute)
+        state->command = epx_act_report(state->view, &state->verdict, mine->command, speaks(state),
+                                        is_first(state), &state->is_mute);
     if (state->command != 0 && !epx_act_has_ended(state->command, state->verdict_ns, now))
         return;
     if (state->command != 0)
         epx_act_done(state->view);
     state->command = 0;
     /* Evidence is out before anything is ended; who did not speak waits until it is. */
-    if (!epx_act_is_done(state->view, &state->verdict) && now - state->verdict_ns < (int64_t)30000 * 1000000)
+    if (!state->is_mute && !epx_act_is_done(state->view, &state->verdict) &&
+        now - state->verdict_ns < (int64_t)30000 * 1000000)
         return;
     /* Watchdogs of other hosts find the same a look later, and their ranks leave with its code. */
     if (state->hears && now - state->verdict_ns < (int64_t)SHARE_MS * 1000000)
@@ -223,6 +225,14 @@ static int is_confirmed(epx_suspect_t *state, const epx_verdict_t *found)
     return state->looks >= 2 && state->looks - state->candidate_looks >= needed;
 }
 
+/* Ranks of this process need no file: theirs may be gone, with its folder. */
+static void take_own(epx_suspect_t *state)
+{
+    for (epx_recorder_h r = *state->first; r != NULL; r = r->next)
+        if (same_job(r, state) && r->seen != NULL)
+            epx_view_take(state->view, r->head->rank, r->seen, (size_t)r->bytes);
+}
+
 static int64_t look_ns(int64_t tick) { return (tick * 5 < LOOK_MS ? tick * 5 : LOOK_MS) * 1000000; }
 
 void epx_suspect_look(epx_suspect_t *state, int64_t now, int64_t tick)
@@ -233,6 +243,7 @@ void epx_suspect_look(epx_suspect_t *state, int64_t now, int64_t tick)
     if (state->has_verdict && !state->has_acted)
         return;
     epx_view_map(state->view);
+    take_own(state);
     if (now - state->looked_ns >= look_ns(tick)) {
         hear_others(state);
         epx_view_look(state->view, now);

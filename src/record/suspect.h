@@ -19,6 +19,7 @@ typedef struct epx_suspect {
     epx_verdict_kind_t candidate; /* what the last look gave, and of whom */
     int32_t candidate_rank, candidate_looks;
     int32_t has_verdict, has_acted;
+    int32_t is_mute; /* 1: the verdict was reported where no file can be written */
     int32_t hears;   /* of ranks on other hosts there is a way to hear */
     int32_t command; /* EPX_ON_HANG_CMD's process while it is waited for */
     epx_dump_t dump; /* of the culprit, where it is a rank of this process */

@@ -1,6 +1,7 @@
 /* What the system says of threads and processes. SPDX-License-Identifier: Apache-2.0 */
 #include "record/system.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
@@ -32,6 +33,21 @@ int32_t epx_system_thread(void)
     return known;
 }
 
+int epx_system_make_folder(const char *path)
+{
+    char part[PATH_MAX];
+    snprintf(part, sizeof(part), "%s", path);
+    for (char *c = part + 1; *c != '\0'; c++) {
+        if (*c != '/')
+            continue;
+        *c = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return errno;
+        *c = '/';
+    }
+    return mkdir(part, 0777) != 0 && errno != EEXIST ? errno : 0;
+}
+
 uint64_t epx_system_pid_space(void)
 {
     struct stat info;
@@ -53,10 +69,14 @@ static size_t read_file(const char *path, char *text, size_t bytes)
 uint64_t epx_system_boot(void)
 {
     char text[64];
+    struct stat info;
     uint64_t hash = 1469598103934665603u;
     size_t bytes = read_file("/proc/sys/kernel/random/boot_id", text, sizeof(text));
     for (size_t i = 0; i < bytes; i++)
         hash = (hash ^ (uint8_t)text[i]) * 1099511628211u;
+    /* A container may have a monotonic clock of its own. */
+    if (stat("/proc/self/ns/time", &info) == 0)
+        hash = (hash ^ (uint64_t)info.st_ino) * 1099511628211u;
     return bytes > 0 ? hash : 0;
 }
 

@@ -13,6 +13,9 @@ int32_t epx_system_thread(void);
 uint64_t epx_system_pid_space(void);
 uint64_t epx_system_boot(void);
 
+/* Makes every folder of a path; returns an errno, 0: it is there. */
+int epx_system_make_folder(const char *path);
+
 /* One thread of a process, as /proc tells. */
 typedef struct epx_system_thread_info {
     char state;       /* 'R', 'S', 'D', 'T', 'Z'; 0: there is no such process or thread */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "record/view.h"
 
 enum { READY_LOOKS = 3 };
@@ -17,6 +18,10 @@ enum { READY_LOOKS = 3 };
 
 /* An earlier look tells nothing of what a thread does now. */
 #define OLD_NS ((int64_t)1000000000)
+
+/* What a rank elsewhere has told of itself holds for so long; it tells so several times, while it is asked.
+ */
+#define HEARD_NS ((int64_t)600000000)
 
 /* A process whose watchdog has not written for so long is no more, where the system cannot be asked about it.
  */
@@ -103,6 +108,22 @@ void epx_view_map(epx_job_view_t *view)
                 map_rank(view, view->more[f], r);
 }
 
+void epx_view_take(epx_job_view_t *view, int32_t r, const void *record, size_t bytes)
+{
+    epx_looked_at_t *rank = &view->rank[r];
+    if (rank->record != NULL && !rank->is_summary)
+        return;
+    let_go(rank);
+    rank->record = record;
+    rank->bytes = bytes;
+}
+
+void epx_view_drop(epx_job_view_t *view, int32_t r, const void *record)
+{
+    if (r < view->ranks && view->rank[r].record == record)
+        let_go(&view->rank[r]);
+}
+
 int32_t epx_view_missing(const epx_job_view_t *view)
 {
     int32_t missing = 0;
@@ -130,6 +151,9 @@ void epx_view_hear(epx_job_view_t *view, int32_t r, int dead, const void *summar
         free(copy);
         return;
     }
+    const epx_record_head_t *before = rank->record;
+    if (before == NULL || before->watched != head->watched)
+        rank->heard_ns = epx_clock_ns();
     if (rank->is_summary)
         free((void *)(uintptr_t)rank->record);
     rank->record = copy;
@@ -181,12 +205,20 @@ void epx_view_look_at(epx_looked_at_t *rank, int64_t now_ns)
 {
     const epx_record_head_t *head = rank->record;
     epx_system_thread_info_t now;
-    if (rank->is_summary) { /* its own host has looked, and said so */
-        rank->life = rank->is_dead ? EPX_LIFE_GONE : (epx_rank_life_t)head->life_seen;
+    if (rank->is_summary) { /* its own host has looked, and said so a moment ago */
+        int is_new = now_ns - rank->heard_ns < HEARD_NS;
+        rank->life = rank->is_dead ? EPX_LIFE_GONE
+                     : is_new      ? (epx_rank_life_t)head->life_seen
+                                   : EPX_LIFE_UNKNOWN;
         rank->works = rank->starves = 0;
         return;
     }
     if (!can_ask(head)) {
+        /* Another host's pages come when they come, and its clock says nothing here: its process may live. */
+        if (head->boot != own_boot) {
+            rank->life = EPX_LIFE_UNKNOWN;
+            return;
+        }
         int64_t watched = __atomic_load_n(&head->watched_ns, __ATOMIC_RELAXED);
         rank->life = watched != 0 && now_ns - watched > SILENT_NS ? EPX_LIFE_GONE : EPX_LIFE_UNKNOWN;
         return;
@@ -247,11 +279,22 @@ static int64_t last_moment(epx_job_view_t *view)
     return last;
 }
 
-void epx_view_classify(epx_job_view_t *view, int64_t now_ns, epx_verdict_t *verdict_p)
+/* Whose clock times are compared in: of a rank of this host, where `now` is this host's; else anybody's. */
+static const epx_record_head_t *judge_of(const epx_job_view_t *view, int is_here)
 {
     const epx_record_head_t *judge = NULL;
-    for (int32_t r = 0; r < view->ranks && judge == NULL; r++)
-        judge = view->rank[r].record;
+    pthread_once(&once, find_place);
+    for (int32_t r = view->ranks - 1; r >= 0; r--) {
+        const epx_record_head_t *head = view->rank[r].record;
+        if (head != NULL && (judge == NULL || !is_here || head->boot == own_boot || judge->boot != own_boot))
+            judge = head;
+    }
+    return judge;
+}
+
+void epx_view_classify(epx_job_view_t *view, int64_t now_ns, epx_verdict_t *verdict_p)
+{
+    const epx_record_head_t *judge = judge_of(view, now_ns != 0);
     for (int32_t r = 0; r < view->ranks; r++) {
         const epx_looked_at_t *rank = &view->rank[r];
         const epx_record_head_t *head = rank->record;

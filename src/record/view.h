@@ -20,6 +20,7 @@ typedef struct epx_looked_at {
     int32_t ready;      /* looks in a row at which it was ready to run */
     int64_t ready_ns;   /* since the first of them */
     int32_t is_summary; /* `record` is a copy of what the rank told, on another host */
+    int64_t heard_ns;   /* when a summary last showed that its watchdog runs */
     int32_t is_dead;    /* its process has ended, as its host's neighbours know */
 } epx_looked_at_t;
 
@@ -42,6 +43,10 @@ epx_job_view_t *epx_view_open(const char *folder, const char *job, int32_t ranks
 void epx_view_close(epx_job_view_t **view_p);
 /* Maps what has come, lets go of what was replaced. */
 void epx_view_map(epx_job_view_t *view);
+/* Takes the pages of a rank of this process in the place of a file that is not there any more. They are let
+ * go of by epx_view_drop before they go. */
+void epx_view_take(epx_job_view_t *view, int32_t rank, const void *record, size_t bytes);
+void epx_view_drop(epx_job_view_t *view, int32_t rank, const void *record);
 /* Takes a summary in the place of a file that is not here; dead: of a rank whose process has ended. */
 void epx_view_hear(epx_job_view_t *view, int32_t rank, int dead, const void *summary, size_t bytes);
 /* How many ranks have no file here. */

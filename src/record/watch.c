@@ -174,6 +174,9 @@ void epx_watch_remove(epx_recorder_h r)
         at = &(*at)->next;
     if (*at != NULL)
         *at = r->next;
+    for (int32_t i = 0; i < JOBS; i++)
+        if (watch.job[i].view != NULL)
+            epx_view_drop(watch.job[i].view, r->head->rank, r->seen);
     if (watch.first == NULL && watch.is_running) {
         watch.stop = was_last = 1;
         watch.is_running = 0;
