@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,63 @@ Test(record_meet, a_rank_that_stops_in_the_middle_of_a_recovery)
     setenv("EPX_HANG_MS", "100", 1);
     world_may_warn();
     world_run(RANKS, stops_while_recovering, NULL);
+    settle();
+}
+
+/* ---- the job is left while ranks meet ---------------------------------------------------------------------------- */
+
+static epx_recorder_h of_rank[RANKS];
+static atomic_int came_back;
+
+/* In the middle of a recovery, where all others wait for this rank: the watchdog ends their waits, then this
+ * one's. */
+static void *ending_allocate(void *context, size_t bytes, size_t alignment, int device_memory)
+{
+    asleep_t *a = context;
+    epx_verdict_t verdict = EPX_VERDICT_INIT;
+    verdict.kind = EPX_VERDICT_HOST_ABSENT;
+    verdict.action = EPX_ACTION_SHRINK;
+    void *memory = NULL;
+    (void)device_memory;
+    if (a->sleeps) {
+        sleep_ms(200);
+        for (int32_t r = 0; r < RANKS; r++)
+            if (r != AWAY)
+                epx_act_end(of_rank[r], &verdict);
+        for (int64_t until = now_ms() + 5000; now_ms() < until && atomic_load(&came_back) < RANKS - 1;)
+            sleep_ms(10);
+        a->sleeps = atomic_load(&came_back);
+        epx_act_end(of_rank[AWAY], &verdict);
+    }
+    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
+}
+
+static void left_while_recovering(rank_t *self)
+{
+    epx_group_config_t config = shape(epx_comm_recorder(self->comm));
+    epx_group_h group = NULL;
+    asleep_t a = {.allocator = {.allocate = ending_allocate, .release = sleepy_release, .context = &a}};
+    config.allocator = &a.allocator;
+    of_rank[self->rank] = epx_comm_recorder(self->comm);
+    if (!expect_status(self, "epx_group_open", epx_group_open(self->comm, &config, &group), EPX_OK))
+        return;
+    world_meet(self);
+    a.sleeps = self->rank == AWAY;
+    epx_status_t status = epx_group_recover(group, NULL);
+    if (self->rank != AWAY)
+        atomic_fetch_add(&came_back, 1);
+    expect(self, status == EPX_ERR_ABORTED || status == EPX_ERR_PEER, "recover: %s", epx_status_name(status));
+    if (self->rank == AWAY)
+        expect(self, a.sleeps == RANKS - 1, "%d ranks came back before this one", a.sleeps);
+    epx_group_close(&group);
+}
+
+Test(record_meet, a_job_that_is_left_waits_for_no_recovery)
+{
+    setenv("EPX_ON_HANG", "abort", 1);
+    setenv("EPX_HANG_MS", "20000", 1);
+    world_may_warn();
+    world_run(RANKS, left_while_recovering, NULL);
     settle();
 }
 

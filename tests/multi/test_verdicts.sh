@@ -82,7 +82,54 @@ if "$bin/epx-info" -f | grep -Eq '^[* ]*ucx +[0-9]'; then
     expect_code 77
     [ "$(cat "$folder/other")" = 77 ] || wrong "rank 1 left with $(cat "$folder/other"), not 77"
     expect_err 'ranks disagree on the transport: rank 0 has ragged, rank 1 has ring \(EPX_ERR_MISMATCH\)|EPX_ERR_MISMATCH'
+
+    # A rank is killed, then one is stopped, while the group recovers: nobody waits for it until a time-out.
+    for do in kill stop; do
+        root=127.0.0.1:$((20000 + RANDOM % 20000)) fault='rank=1 op=dispatch seq=128 peer=0 at=signal.pre do=drop'
+        for seq in 127 128 129 130 131; do
+            fault="$fault; rank=2 at=register seq=$seq do=$do"
+        done
+        rm -rf "$folder/records"
+        for r in 2 1 0; do
+            limit=(timeout -k 1 15)
+            [ $r = 2 ] && limit=() # it is ended by its own number
+            EPX_RANK=$r EPX_WORLD_SIZE=3 EPX_ROOT=$root EPX_FAULT=$fault EPX_ON_HANG=failover:pooled_wave EPX_HANG_MS=700 \
+                EPX_RECORD=$folder/records UCX_LOG_LEVEL=fatal "${limit[@]}" "$bin/epx-train" "${small[@]}" --ep 3 \
+                > /dev/null 2> "$folder/err.$r" &
+            pid[r]=$!
+        done
+        last="epx-train, a rank that recovers does $do"
+        for r in 0 1; do
+            wait "${pid[r]}"
+            code=$?
+            cp "$folder/err.$r" "$err"
+            expect_code 76
+            expect_err "rank $r (cannot meet the others at set-up: rank 2 is gone|gave up meeting the others|.*waits.*rank 2)|HOST_ABSENT\\(rank 2\\)"
+        done
+        kill -KILL "${pid[2]}" 2> /dev/null
+        wait "${pid[2]}" 2> /dev/null
+    done
 fi
+
+# Somebody tidies up, and the records' folder is gone: the report is made all the same, of the ranks of this process.
+rm -rf "$folder/records"
+: > "$out"
+(
+    for ((i = 0; i < 600; i++)); do
+        grep -q '^step      6 ' "$out" && break
+        sleep 0.02
+    done
+    rm -rf "$folder/records"
+) &
+EPX_RECORD=$folder/records EPX_FAULT='rank=1 op=dispatch seq=182 at=begin do=delay:30000' \
+    run epx-train "${small[@]}" --steps 12 --ep 2
+wait
+last='epx-train without the folder of its records'
+expect_code 75
+expect_err '^epx: job .* is stuck: STREAM_BLOCKED\(rank 1\)$'
+expect_err '^  records +all 2'
+checks=$((checks + 1))
+[ -s "$folder/records/verdict.json" ] || wrong 'no verdict.json'
 export EPX_CHECK=canary
 play 2 77 'group=experts1 rank=1 op=dispatch seq=128 peer=0 at=put.pre do=drop'
 expect_err '^epx: job .* must stop: CORRUPT\(3 -> 2\)$'
