@@ -3,11 +3,11 @@
 # ranks that share a GPU (every job sees one GPU), the Python package. Then, alone: many steps, and ranks with a GPU
 # each, as threads, as processes, under launchers. Every part is bounded and goes on behind failures of the others.
 #
-#   TEST_BUILD=FOLDER GPU_JOBS= GPU_SECONDS=240 GPU_THIN=4 GPU_RUN= TEST_ARGS= mk/check-gpu.sh GPU_TESTS RUNNER...
+#   TEST_BUILD=FOLDER GPU_JOBS= GPU_SECONDS=240 GPU_THIN=5 GPU_RUN= TEST_ARGS= mk/check-gpu.sh GPU_TESTS RUNNER...
 #
 # GPU_JOBS: processes of a suite at a time (8 for each GPU). GPU_SECONDS: the limit of one part. GPU_THIN: over NCCL, one
-# in so many of each test's arms, since a communicator takes most of a second to make. TEST_ARGS go to the kernels' tests. GPU_PARTS="kernels conformance ...": only these. Logs are in TEST_BUILD/check-gpu. The last line is
-# the sum.
+# in so many of each test's arms, since a communicator takes most of a second to make. TEST_ARGS go to the kernels' tests.
+# GPU_PARTS="kernels conformance ...": only these. Logs are in TEST_BUILD/check-gpu. The last line is the sum.
 set -u -o pipefail
 kernels=$1
 shift
@@ -91,7 +91,7 @@ if [ -n "$apart" ]; then
         # Where more ranks are asked for than there are GPUs a test is skipped; whole suites want three.
         three=()
         [ "$count" -lt 3 ] || three=(--filter 'exact/*' --filter 'plans/*')
-        TEST_DEVICE=cuda TEST_FABRIC=nccl part nccl "$conformance" --jobs $((4 * count)) --slowest 3 --thin "${GPU_THIN:-4}" \
+        TEST_DEVICE=cuda TEST_FABRIC=nccl part nccl "$conformance" --jobs $((4 * count)) --slowest 3 --thin "${GPU_THIN:-5}" \
             --filter 'accounting/*' --filter 'cases/*' "${three[@]}"
         count nccl
     fi

@@ -10,6 +10,7 @@
 #include "bench/ab/report.h"
 #include "bench/ab/session.h"
 #include "bench/ab/verdict.h"
+#include "bench/ab/verdict_text.h"
 #include "tools/common/program.h"
 
 static void begin_scope(const epx_ab_settings_t *s, epx_ab_scope_t *scope)

@@ -1,5 +1,4 @@
-/* Inside of the verdicts: what a quantity is made of, and how its sentence reads. SPDX-License-Identifier:
- * Apache-2.0 */
+/* What a quantity of the verdicts is made of. SPDX-License-Identifier: Apache-2.0 */
 #ifndef EPX_AB_MEASURE_H
 #define EPX_AB_MEASURE_H
 
@@ -15,8 +14,5 @@ typedef struct epx_ab_measure {
 } epx_ab_measure_t;
 
 epx_ab_measure_t epx_ab_measure_of(epx_ab_quantity_t quantity);
-
-/* Writes verdict->text from its numbers. (verdict_text.c) */
-void epx_ab_say_interval(const epx_ab_measure_t *measure, epx_ab_verdict_t *verdict);
 
 #endif

@@ -8,7 +8,7 @@
 #include "bench/ab/plots.h"
 #include "bench/ab/report.h"
 #include "bench/ab/svg.h"
-#include "bench/ab/verdict.h"
+#include "bench/ab/verdict_text.h"
 #include "tools/common/numbers.h"
 
 /* ---- pieces ---------------------------------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "bench/ab/svg.h"
-#include "bench/ab/verdict.h"
+#include "bench/ab/result.h"
 #include "tools/common/program.h"
 
 enum { WIDE = 480, HIGH = 260 };

@@ -8,7 +8,7 @@
 #include <epx/epx.h>
 
 #include "bench/ab/report.h"
-#include "bench/ab/verdict.h"
+#include "bench/ab/verdict_text.h"
 #include "tools/common/json.h"
 #include "tools/common/program.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "bench/ab/report.h"
-#include "bench/ab/verdict.h"
+#include "bench/ab/verdict_text.h"
 #include "tools/common/help.h"
 #include "tools/common/numbers.h"
 #include "tools/common/table.h"

@@ -257,3 +257,12 @@ double epx_ab_drop_fraction(const epx_ab_counts_t *count)
     return count->valid > 0 ? (double)(count->dropped_sender + count->dropped_receiver) / (double)count->valid
                             : 0;
 }
+
+const epx_ab_verdict_t *epx_ab_verdict_of(const epx_ab_result_t *result, int32_t a, int32_t b,
+                                          epx_ab_quantity_t quantity)
+{
+    for (int32_t i = 0; i < result->verdicts; i++)
+        if (result->verdict[i].a == a && result->verdict[i].b == b && result->verdict[i].quantity == quantity)
+            return &result->verdict[i];
+    return NULL;
+}

@@ -287,4 +287,8 @@ const char *epx_ab_word_name(epx_ab_word_t word);
 const char *epx_ab_quantity_name(epx_ab_quantity_t quantity); /* "executed MFU" */
 const char *epx_ab_quantity_key(epx_ab_quantity_t quantity);  /* "mfu_executed" */
 
+/* The verdict on (a, b, quantity), a < b; NULL where there is none. */
+const epx_ab_verdict_t *epx_ab_verdict_of(const epx_ab_result_t *result, int32_t a, int32_t b,
+                                          epx_ab_quantity_t quantity);
+
 #endif

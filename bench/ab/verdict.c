@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/ab/measure.h"
+#include "bench/ab/verdict_text.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
 
@@ -81,21 +81,6 @@ static void summarise(epx_ab_result_t *result)
 }
 
 /* ---- differences -------------------------------------------------------------------------------------------------- */
-
-epx_ab_measure_t epx_ab_measure_of(epx_ab_quantity_t quantity)
-{
-    switch (quantity) {
-    case EPX_AB_MFU: return (epx_ab_measure_t){EPX_AB_RUN_MFU, 100, "points", 2, EPX_AB_PLAIN};
-    case EPX_AB_LOSS: return (epx_ab_measure_t){EPX_AB_RUN_LOSS, 1, "nats", 4, EPX_AB_PLAIN};
-    case EPX_AB_EXPOSED: return (epx_ab_measure_t){EPX_AB_RUN_EXPOSED, 1, "ms per step", 2, EPX_AB_PLAIN};
-    case EPX_AB_STEP_TIME: return (epx_ab_measure_t){EPX_AB_RUN_STEP, 1, "ms per step", 2, EPX_AB_PLAIN};
-    case EPX_AB_SPEED_EQUAL_DROPS:
-        return (epx_ab_measure_t){EPX_AB_RUN_MFU, 100, "points", 2, EPX_AB_EQUAL_DROPS};
-    case EPX_AB_SPEED_EQUAL_MEMORY:
-        return (epx_ab_measure_t){EPX_AB_RUN_MFU, 100, "points", 2, EPX_AB_EQUAL_MEMORY};
-    default: return (epx_ab_measure_t){EPX_AB_RUN_MFU_EXECUTED, 100, "points", 2, EPX_AB_PLAIN};
-    }
-}
 
 static const epx_ab_adjusted_t *adjusted_of(const epx_ab_arm_t *arm, epx_ab_part_t part)
 {
@@ -305,13 +290,4 @@ void epx_ab_give_verdicts(epx_ab_result_t *result)
             }
         }
     }
-}
-
-const epx_ab_verdict_t *epx_ab_verdict_of(const epx_ab_result_t *result, int32_t a, int32_t b,
-                                          epx_ab_quantity_t quantity)
-{
-    for (int32_t i = 0; i < result->verdicts; i++)
-        if (result->verdict[i].a == a && result->verdict[i].b == b && result->verdict[i].quantity == quantity)
-            return &result->verdict[i];
-    return NULL;
 }

@@ -1,12 +1,12 @@
 /* What verdicts come to in words: sentences, the headline, the exit code. SPDX-License-Identifier: Apache-2.0
  */
+#include "bench/ab/verdict_text.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "bench/ab/measure.h"
-#include "bench/ab/verdict.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
 

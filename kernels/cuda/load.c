@@ -25,6 +25,13 @@ void epx_cuda_file_add(epx_cuda_file_t *file)
     files = file;
 }
 
+/* It is no error of a later launch. */
+static int forget_error(void)
+{
+    cudaGetLastError();
+    return 0;
+}
+
 /* The driver's functions, which the runtime finds: this library is not linked to the driver. */
 typedef struct driver {
     CUresult (*module_of)(CUmodule *module_p, CUfunction function);
@@ -39,8 +46,9 @@ static int find(const char *name, void *function_p)
     enum { SINCE = 12040 };
     void *function = NULL;
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    if (cudaGetDriverEntryPointByVersion(name, &function, SINCE, cudaEnableDefault, &found) != cudaSuccess ||
-        found != cudaDriverEntryPointSuccess || function == NULL)
+    if (cudaGetDriverEntryPointByVersion(name, &function, SINCE, cudaEnableDefault, &found) != cudaSuccess)
+        return forget_error();
+    if (found != cudaDriverEntryPointSuccess || function == NULL)
         return 0;
     memcpy(function_p, &function, sizeof(function));
     return 1;
@@ -66,8 +74,9 @@ static int load_file(const driver_t *driver, const epx_cuda_file_t *file)
     CUmodule module = NULL;
     unsigned int count = 0;
     int loaded = 0;
-    if (cudaGetFuncBySymbol(&one, file->kernel) != cudaSuccess ||
-        driver->module_of(&module, one) != CUDA_SUCCESS || driver->count(&count, module) != CUDA_SUCCESS ||
+    if (cudaGetFuncBySymbol(&one, file->kernel) != cudaSuccess)
+        return forget_error();
+    if (driver->module_of(&module, one) != CUDA_SUCCESS || driver->count(&count, module) != CUDA_SUCCESS ||
         count == 0)
         return 0;
     CUfunction *functions = calloc(count, sizeof(*functions));
@@ -90,7 +99,6 @@ int epx_cuda_load(void)
             loaded += load_file(&driver, file);
         done.loaded[device] = loaded;
     }
-    cudaGetLastError(); /* it is no error of a later launch */
     loaded = done.loaded[device];
     pthread_mutex_unlock(&done.mutex);
     return loaded;

@@ -66,25 +66,6 @@ static const launcher_t launchers[] = {
 
 enum { LAUNCHERS = sizeof(launchers) / sizeof(launchers[0]) };
 
-int epx_launch_number(const char *text, int64_t least, int64_t most, int64_t *value_p)
-{
-    char *end;
-    if (text == NULL || text[0] < '0' || text[0] > '9')
-        return 0;
-    long long value = strtoll(text, &end, 10);
-    if (*end != '\0' || value < least || value > most)
-        return 0;
-    *value_p = value;
-    return 1;
-}
-
-uint64_t epx_launch_hash(uint64_t hash, const char *text)
-{
-    for (; text != NULL && *text != '\0'; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return (hash ^ 0xff) * 0x100000001b3u;
-}
-
 static int32_t port_of_key(uint64_t key) { return 21000 + (int32_t)(key % 2500) * 8; }
 
 static epx_status_t take_root(const char *variable, const char *text, epx_launch_t *launch)

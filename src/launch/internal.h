@@ -7,11 +7,16 @@
 
 #include "launch/launch.h"
 
-/* ---- env.c ---- */
+/* ---- text.c ---- */
 
 /* A whole number without sign in [least, most]; 0: it is none. text may be NULL. */
 int epx_launch_number(const char *text, int64_t least, int64_t most, int64_t *value_p);
+/* One number of two; text may be NULL. */
 uint64_t epx_launch_hash(uint64_t hash, const char *text);
+
+/* ---- env.c ---- */
+
+/* The first host of Slurm's short form; 0: there is none. */
 int epx_launch_first_host(const char *list, char *host, size_t bytes);
 
 /* ---- address.c ---- */

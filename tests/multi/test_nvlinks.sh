@@ -1,6 +1,6 @@
 #!/bin/bash
-# epx-health and NVLinks of an H200: what NVML said of a healthy machine (two H200, driver 580, both GPUs having
-# just exchanged rows), played back by a made-up library; and the same machine with faults.
+# epx-health and NVLinks of an H200: what NVML said of a healthy machine (two H200, driver 580, which
+# exchanged rows over NCCL meanwhile), played back by a made-up library; and the same machine with faults.
 # shellcheck source=tests/support/shell.sh
 . tests/support/shell.sh
 
@@ -11,10 +11,10 @@ nvml=$TEST_BUILD/tests/plugins/fake_nvml.so
 export FAKE_NVML=$fake/nvml
 
 # Of each link: corrected errors before, how many more a second later; CRC errors of its lanes, likewise.
-links=("4275:10:285:0 1702:4:414:0 2967:5:285:0 2688:16:326:0 2459:2:398:0 3659:9:291:0 856:2:398:0 569:0:378:0 1659:8:481:0
-        989:8:350:0 2621:6:464:0 1249:2:348:0 2537:8:360:0 1447:0:433:0 668:3:351:0 1864:6:281:0 2575:8:454:0 2050:8:380:0"
-       "2757:7:401:0 3189:12:432:0 1499:6:424:0 1308:0:507:0 2015:6:405:0 2470:6:473:0 1766:5:505:0 2472:4:395:0 545:3:373:2
-        1187:2:424:0 1403:3:462:0 3944:6:492:0 428:0:281:1 681:4:449:0 1578:2:447:0 1129:3:421:0 3197:7:300:0 2194:6:346:0")
+links=("235:32:159:20 197:29:132:22 145:19:93:13 214:22:144:19 232:33:150:22 143:15:95:10 201:15:137:10 134:16:84:10 136:27:96:17
+        340:43:231:27 397:44:260:30 132:19:87:12 129:8:84:1 365:58:242:37 188:22:123:15 144:23:96:14 321:39:210:24 301:38:202:26"
+       "256:21:167:14 217:24:142:16 115:5:76:4 150:13:100:10 128:8:85:5 97:10:66:1 142:9:95:8 83:14:60:1 262:38:170:25
+        617:52:321:0 167:25:113:15 177:16:109:11 244:19:160:13 450:34:296:18 178:18:113:11 227:28:155:21 301:35:198:22 751:48:340:0")
 
 # machine LATER: what NVML says, in the second look where LATER is 1. Fields: 91 links of a GPU, 161 to 163 replays,
 # recoveries and CRC errors of flits, 164 MB/s, 166 version (6 is NVLink 4), 230 what the driver wants. Counters: 3 and 4.
@@ -51,20 +51,20 @@ of() { echo "[r for l in d[\"links\"] if l[\"link\"] == \"$1\" for r in l[\"read
 look '' --json
 expect_code 0 && expect_quiet && expect_json
 json 'd["verdict"] == "OK" and [l["verdict"] for l in d["links"]] == 38 * ["OK"]'
-json "($(of GPU0/nvlink3 nvlink_ecc_errors)[\"value\"], $(of GPU0/nvlink3 nvlink_ecc_errors)[\"increments\"]) == (2704, 16)"
-json "($(of GPU1/nvlink8 nvlink_crc_lane_errors)[\"value\"], $(of GPU1/nvlink8 nvlink_crc_lane_errors)[\"increments\"]) == (375, 2)"
+json "($(of GPU0/nvlink13 nvlink_ecc_errors)[\"value\"], $(of GPU0/nvlink13 nvlink_ecc_errors)[\"increments\"]) == (423, 58)"
+json "($(of GPU0/nvlink13 nvlink_crc_lane_errors)[\"value\"], $(of GPU0/nvlink13 nvlink_crc_lane_errors)[\"increments\"]) == (279, 37)"
 json "($(of GPU1/nvlink8 nvlink_mbytes_per_s)[\"value\"], $(of GPU1/nvlink8 nvlink_version_code)[\"value\"]) == (26562, 6)"
 json "$(of GPU1/nvlink8 nvlink_rcv_errors)[\"code\"] == 3 and $(of GPU1 gpu_recovery_action)[\"verdict\"] == \"OK\""
 
-# One link that sends again and again and one whose GPU is to be reset are out. One that corrects 2,000 errors while its
-# neighbours correct at most 16, and one at half the speed, are to be watched. All others are OK.
+# One link that sends again and again and one whose GPU is to be reset are out. One that corrects 5,000 errors while its
+# neighbours correct at most 58, and one at half the speed, are to be watched. All others are OK.
 look 's/^field 1 161 8 0 0/field 1 161 8 0 900/; s/^field 0 230 0 0 0/field 0 230 0 0 1/
-      s/^errors 0 3 4 0 2704/errors 0 3 4 0 4688/; s/^field 1 164 2 0 26562/field 1 164 2 0 13281/'
+      s/^errors 0 3 4 0 236/errors 0 3 4 0 5214/; s/^field 1 164 2 0 26562/field 1 164 2 0 13281/'
 expect_code 1
 expect_out '^  GPU1/nvlink8 +CORDON +nvlink_replays: 900 more in [0-9.]+ s, counted as if it were 6 min: 9e\+03 an hour'
 expect_out '^  GPU0 +CORDON +the driver wants a reset of the GPU$'
-expect_out '^  GPU0/nvlink3 +WATCH +nvlink_ecc_errors: 2000 more, over 100 times'
+expect_out '^  GPU0/nvlink3 +WATCH +nvlink_ecc_errors: 5000 more, over 100 times'
 expect_out '^  GPU1/nvlink2 +WATCH +is slower than the other links: 13281 MB/s, they have 26562$'
 expect_out '^  34 links OK$'
-expect_out '^  corrected by the links themselves: nvlink_crc_lane_errors 3 more on 36 links, at most 2 on one; nvlink_ecc_errors'
+expect_out '^  corrected by the links themselves: nvlink_crc_lane_errors 524 more on 36 links, at most 37 on one; nvlink_ecc_errors'
 finish

@@ -11,6 +11,7 @@
 #include "bench/ab/guards.h"
 #include "bench/ab/report.h"
 #include "bench/ab/verdict.h"
+#include "bench/ab/verdict_text.h"
 #include "tools/common/json_read.h"
 
 static epx_ab_result_t result;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "tools/common/terminal.h"
 
@@ -99,11 +98,4 @@ int epx_tool_end_as(int code, int unwritten)
         return code;
     return epx_tool_fail(unwritten, "cannot write the output: %s; the exit code is no verdict",
                          strerror(errno));
-}
-
-int64_t epx_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }

@@ -10,6 +10,8 @@
 
 #include <epx/status.h>
 
+#include "tools/common/clock.h"
+
 /* Exit codes. EPX_GO_ON is none: "nothing decided yet, go on". */
 enum { EPX_GO_ON = -1, EPX_EXIT_OK = 0, EPX_EXIT_FAILED = 1, EPX_EXIT_USAGE = 2, EPX_EXIT_NO_VERDICT = 3 };
 
@@ -41,8 +43,5 @@ int epx_tool_end(int code);
 
 /* The same for programs whose codes are verdicts: `unwritten` in place of any of them. */
 int epx_tool_end_as(int code, int unwritten);
-
-/* Monotonic time in nanoseconds. */
-int64_t epx_now_ns(void);
 
 #endif

@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "tools/common/program.h"
+#include "tools/common/clock.h"
 
 static atomic_int shown;
 static int64_t last_ns;

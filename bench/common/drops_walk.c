@@ -13,11 +13,6 @@
 #define TAG_BUDGET ((int64_t)1 << 30)
 #define CELLS_MAX ((int64_t)1 << 29) /* of [N, E] and [N, C, N] */
 
-int epx_drops_gated(const epx_drops_job_t *job)
-{
-    return job->how->transport == EPX_DROPS_POOLED_WAVE && job->how->overflow != EPX_OVERFLOW_EXTRA_WAVE;
-}
-
 /* ---- set-up ------------------------------------------------------------------------------------------------------- */
 
 /* Owners ascend with experts, so that the list of experts by owner is 0 .. E - 1. */
@@ -93,21 +88,6 @@ static int check(const epx_drops_routing_t *routing, const epx_drops_case_t *cas
         }
     }
     return 0;
-}
-
-void epx_drops_arrays(epx_drops_job_t *job, int32_t waves)
-{
-    epx_drops_t *out = job->out;
-    size_t ranks = (size_t)job->rule.ranks, places = ranks * (size_t)waves;
-    out->ranks = job->rule.ranks;
-    out->waves = waves;
-    out->tokens = epx_tool_alloc(ranks, sizeof *out->tokens);
-    out->asked = epx_tool_alloc(ranks, sizeof *out->asked);
-    out->rows = epx_tool_alloc(5 * places, sizeof *out->rows);
-    out->refused = out->rows + places;
-    out->sent = out->refused + places;
-    out->received = out->sent + places;
-    out->own = out->received + places;
 }
 
 /* ---- the walk over all ranks --------------------------------------------------------------------------------------- */
