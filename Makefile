@@ -51,8 +51,9 @@ all: $(LIBS) $(JAXLIB) $(PROGRAMS) ## library and programs (the default)
 help: ## this list
 	@echo 'make [TARGET] [CC=clang] [CFLAGS=...] [FEATURES=none] [BUILD=folder] [V=1]'
 	@echo
-	@sed -n 's/^\([a-z_.-]*\):[^#]*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9_.-]*\):[^#]*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
 	@echo
+	@echo '  WITHOUT="cuda nccl" leaves optional parts out (FEATURES="ucx hwloc" names those that are to be found);'
 	@echo '  DEBUG=1 turns debug assertions on; SUITES="unit multi" picks test folders;'
 	@echo '  TEST_ARGS="--filter a/b" goes to the test runners; TEST_JOBS=4 tests, TEST_LANES=2 scripts at a time;'
 	@echo '  PREFIX and DESTDIR steer install.'
