@@ -34,6 +34,7 @@ enum {
     EPX_FABRIC_SHARED_ADDRESS = 1u << 5,  /* all ranks are threads of one process */
     EPX_FABRIC_LATE_ERRORS = 1u << 7, /* wait and exchange return before they have happened: the device waits,
                                          in stream order, and `late` tells how it ended */
+    EPX_FABRIC_READS_SOURCES = 1u << 8, /* posts may have a source */
     EPX_FABRIC_HOST_ACCESS =
         1u << 6 /* rows are in memory that the host's own code can load and store: of the device, added
                    by the library where it hands capabilities to transports */
@@ -74,6 +75,21 @@ typedef struct epx_piece {
     int64_t bytes;
 } epx_piece_t;
 
+/*
+ * Rows that a post sends and that are not in the segment: they stand for `bytes` bytes of mine from `local`
+ * on, which hold whole pieces of the post. A fabric with READS_SOURCES reads them here, message by message,
+ * just before it sends them, so that they come from a near cache and not from memory. Memory that it has no
+ * message for may be where they stand for (that of `local`): it is the post's, like what is sent from the
+ * segment.
+ */
+typedef struct epx_piece_source {
+    int64_t local, bytes;
+    int64_t unit; /* bytes of a row */
+    /* Writes what belongs to bytes local .. local + bytes - 1 of my segment to `to`: whole rows of one piece,
+     * ascending from call to call. During the post only, on its thread. */
+    epx_status_t (*read)(struct epx_piece_source *source, int64_t local, int64_t bytes, void *to);
+} epx_piece_source_t;
+
 typedef struct epx_post {
     int32_t channel;
     epx_epoch_t epoch;
@@ -89,6 +105,7 @@ typedef struct epx_post {
     /* Where kernels post: they say so (kernels_words.h). Others ignore it. */
     epx_progress_words_t *progress;
     uint32_t name;
+    epx_piece_source_t *source; /* or NULL, always without READS_SOURCES */
 } epx_post_t;
 
 typedef enum epx_wait_mode {

@@ -112,11 +112,15 @@ static void add_dots(const epx_pooled_wave_t *w, epx_k_push_t *args, const float
                            .bytes = sizeof(float)});
 }
 
-epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, const float *dots)
+epx_status_t epx_pooled_send_home(epx_pooled_wave_t *w, const void *rows, const float *dots)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
     epx_k_push_t kept, note, beside = push_back(w, 0), args = push_back(w, without_own(w));
     *epx_pooled_given(w) = rows;
+    if (epx_pooled_leaves_rows(w)) {
+        w->left = rows;
+        epx_pooled_own_runs(w, &args);
+    }
     args.begun = epx_move_begun(&w->pooled->transport, w->plan);
     add_rows(w, &args, rows);
     if (dots != NULL) {

@@ -128,6 +128,7 @@ typedef struct epx_pooled_wave {
     epx_stream_t stream;
     const int32_t *place; /* of this wave: lo .. lo + home_rows - 1 */
     int64_t lo;
+    const void *left; /* rows for others, left to the post as its source; NULL: kernels write them */
 } epx_pooled_wave_t;
 
 /* ---- map.c ---- */
@@ -184,6 +185,8 @@ epx_status_t epx_pooled_find_places(epx_pooled_wave_t *w);
 epx_status_t epx_pooled_wait(const epx_pooled_wave_t *w, int watch);
 /* Sets my word of this move at all peers. */
 epx_status_t epx_pooled_post(const epx_pooled_wave_t *w);
+/* Of a push by all ranks' runs, mine last: without the others'. */
+void epx_pooled_own_runs(const epx_pooled_wave_t *w, epx_k_push_t *args);
 void epx_pooled_add_part(epx_k_push_t *args, epx_part_t part);
 /* Packs and sends rows [T, H] with what travels beside them, and the headers, to all destinations; then
  * posts. */
@@ -199,7 +202,7 @@ void *epx_pooled_batch_rows(const epx_pooled_wave_t *w, const epx_batch_t *batch
 /* Fills the out fields of a batch whose rows are at `rows`; brings origin (and aux) into it. */
 epx_status_t epx_pooled_fill_batch(const epx_pooled_wave_t *w, void *rows, epx_batch_t *batch);
 /* Sends rows (batch order) home with kept bits (and dots); then posts. */
-epx_status_t epx_pooled_send_home(const epx_pooled_wave_t *w, const void *rows, const float *dots);
+epx_status_t epx_pooled_send_home(epx_pooled_wave_t *w, const void *rows, const float *dots);
 /* The waves of the plan, and whether this is the one that sums are made behind: each if by_wave, else
  * the last. */
 int32_t epx_pooled_waves(const epx_pooled_wave_t *w);
@@ -214,6 +217,9 @@ epx_k_rows_t epx_pooled_rows_of(const epx_pooled_wave_t *w);
 enum { EPX_POOLED_PARTS = 6 }; /* of a message */
 /* Lists what this move sends and gets. */
 epx_pieces_t epx_pooled_list_pieces(const epx_pooled_wave_t *w);
+/* Whether rows for others are left to the post, and its source then. */
+int epx_pooled_leaves_rows(const epx_pooled_wave_t *w);
+epx_rows_source_t epx_pooled_source(const epx_pooled_wave_t *w);
 /* EPX_CHECK: what this move stages, before kernels write there. */
 epx_status_t epx_pooled_fill_staged(const epx_pooled_wave_t *w);
 

@@ -80,9 +80,14 @@ epx_status_t epx_pooled_post(const epx_pooled_wave_t *w)
     const epx_shape_t *shape = w->pooled->transport.env.shape;
     int32_t channel = epx_move_channel(shape, w->plan->lane->index, w->wave, w->move);
     epx_pieces_t list, *pieces = NULL;
+    epx_rows_source_t source;
     if (w->pooled->dims.staged) {
         list = epx_pooled_list_pieces(w);
         pieces = &list;
+    }
+    if (w->left != NULL) {
+        source = epx_pooled_source(w);
+        list.source = &source.base;
     }
     return epx_move_post(&w->pooled->transport, w->plan, channel, w->epoch, EPX_ALL_PEERS, pieces, w->stream);
 }
@@ -95,6 +100,13 @@ int32_t epx_pooled_waves(const epx_pooled_wave_t *w)
 int epx_pooled_sums_now(const epx_pooled_wave_t *w)
 {
     return w->pooled->dims.by_wave || w->wave == epx_pooled_waves(w) - 1;
+}
+
+void epx_pooled_own_runs(const epx_pooled_wave_t *w, epx_k_push_t *args)
+{
+    int32_t others = w->pooled->transport.env.shape->ranks - 1;
+    args->runs += others;
+    args->run_count -= others;
 }
 
 void epx_pooled_add_part(epx_k_push_t *args, epx_part_t part) { args->part[args->parts++] = part; }

@@ -102,9 +102,11 @@ static epx_status_t push_rows(const epx_pooled_wave_t *w, const void *rows, cons
 {
     int without_own = w->pooled->dims.own_rows && w->move == EPX_MOVE_DISPATCH;
     epx_k_push_t args = push_by_list(w, without_own), beside = push_by_list(w, 0);
+    if (w->left != NULL)
+        epx_pooled_own_runs(w, &args);
     args.begun = epx_move_begun(&w->pooled->transport, w->plan);
     add_rows(w, &args, rows);
-    add_beside(w, without_own ? &beside : &args, aux);
+    add_beside(w, without_own || w->left != NULL ? &beside : &args, aux);
     if (beside.parts > 0)
         args.more = &beside;
     return w->pooled->transport.env.kernels->push(&args, w->stream);
@@ -131,6 +133,8 @@ epx_status_t epx_pooled_send_out(epx_pooled_wave_t *w, const void *rows, const v
     epx_status_t status = epx_pooled_find_places(w);
     if (status == EPX_OK)
         status = epx_pooled_fill_staged(w);
+    if (epx_pooled_leaves_rows(w))
+        w->left = rows;
     if (status == EPX_OK)
         status = pack(w);
     if (status == EPX_OK)

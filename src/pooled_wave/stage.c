@@ -106,6 +106,32 @@ epx_pieces_t epx_pooled_list_pieces(const epx_pooled_wave_t *w)
     return pieces;
 }
 
+int epx_pooled_leaves_rows(const epx_pooled_wave_t *w)
+{
+    const epx_pooled_dims_t *dims = &w->pooled->dims;
+    return dims->staged && !dims->checks && !dims->sums && epx_reads_sources(&w->pooled->transport.env);
+}
+
+epx_rows_source_t epx_pooled_source(const epx_pooled_wave_t *w)
+{
+    const epx_shape_t *shape = w->pooled->transport.env.shape;
+    const epx_pooled_map_t *map = &w->pooled->map;
+    int out = is_out(w);
+    int64_t at = out ? epx_pooled_incoming_offset(w, map->side[w->side].rows)
+                     : epx_pooled_home_offset(w, map->home_rows, shape->row_bytes);
+    epx_rows_source_t source = {.base = {.local = map->mirror + at,
+                                         .bytes = shape->ranks * w->pooled->dims.slab_rows * shape->row_bytes,
+                                         .unit = shape->row_bytes},
+                                .rows = w->left,
+                                .stride = shape->row_bytes,
+                                .divide = out ? shape->columns : 1,
+                                .index = epx_pooled_side(w, out ? map->list : map->to),
+                                .runs = epx_pooled_static(w->pooled, out ? map->out_runs : map->back_runs),
+                                .run_count = shape->ranks - 1}; /* the last is my own */
+    epx_rows_source_begin(&source);
+    return source;
+}
+
 epx_status_t epx_pooled_fill_staged(const epx_pooled_wave_t *w)
 {
     const epx_pooled_map_t *map = &w->pooled->map;

@@ -26,6 +26,8 @@ epx_status_t epx_ragged_combine_backward_start(epx_transport_t *transport, epx_p
     if (!has_backward(&call))
         return refuse(&call);
     epx_ragged_begin(&call);
+    if (epx_ragged_leaves_rows(&call, 1))
+        call.left = dout;
     epx_status_t status = epx_ragged_send_rows(&call, dout, NULL);
     return status == EPX_OK ? epx_ragged_post(&call) : status;
 }
@@ -99,6 +101,8 @@ epx_status_t epx_ragged_dispatch_backward_start(epx_transport_t *transport, epx_
     if (!has_backward(&call))
         return refuse(&call);
     epx_ragged_begin(&call);
+    if (epx_ragged_leaves_rows(&call, 0))
+        call.left = dx_rows;
     epx_status_t status = epx_ragged_check_caller(&call, dx_rows, "dx_rows");
     if (status == EPX_OK)
         status = epx_ragged_send_home(&call, dx_rows, dots_of(&call));

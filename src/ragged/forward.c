@@ -28,6 +28,8 @@ epx_status_t epx_ragged_dispatch_start(epx_transport_t *transport, epx_plan_base
     call.own_rows = places_own(&call) ? rows_of(&call, batch) : NULL;
     call.flows = call.own_rows != NULL && epx_ragged_flows(&call, x);
     *own_of(&call) = (epx_ragged_own_t){.x = x, .rows = call.own_rows, .flows = call.flows};
+    if (epx_ragged_leaves_rows(&call, 1))
+        call.left = x;
     epx_status_t status = epx_ragged_send_rows(&call, x, batch->aux);
     return status == EPX_OK ? epx_ragged_post(&call) : status;
 }
@@ -170,6 +172,8 @@ epx_status_t epx_ragged_combine_start(epx_transport_t *transport, epx_plan_base_
 {
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_COMBINE, wave, stream);
     epx_ragged_begin(&call);
+    if (epx_ragged_leaves_rows(&call, 0))
+        call.left = y;
     epx_status_t status = epx_ragged_check_caller(&call, y, "y");
     if (status == EPX_OK)
         status = epx_ragged_send_home(&call, y, NULL);

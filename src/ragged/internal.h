@@ -220,7 +220,8 @@ typedef struct epx_ragged_call {
     char *scratch;         /* of the lane */
     epx_ragged_target_t target[2];
     int32_t targets;
-    int32_t flows;  /* 1: rows go by ragged_flow */
+    int32_t flows;    /* 1: rows go by ragged_flow */
+    const void *left; /* rows for others, left to the post as its source; NULL: kernels write them */
     void *own_rows; /* of the batch that this rank's own rows go to when others are sent; NULL: to the slot */
     epx_stream_t stream;
 } epx_ragged_call_t;
@@ -290,6 +291,9 @@ epx_ragged_target_t epx_ragged_staging_target(const epx_ragged_call_t *call);
 epx_status_t epx_ragged_stage_route(epx_transport_t *transport, epx_plan_base_t *plan, epx_stream_t stream);
 /* What this call sends, and what it will get. An attached plan's runs are learned first. */
 epx_status_t epx_ragged_list_pieces(const epx_ragged_call_t *call, epx_pieces_t *pieces_p);
+/* Whether rows for others (`out`: to the experts) are left to the post, and its source then. */
+int epx_ragged_leaves_rows(const epx_ragged_call_t *call, int out);
+epx_rows_source_t epx_ragged_source(const epx_ragged_call_t *call);
 /* EPX_CHECK: staging is filled where nothing of it travels any more, so that what kernels leave out is seen.
  */
 epx_status_t epx_ragged_fill_staged_home(const epx_ragged_call_t *call);

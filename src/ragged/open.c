@@ -270,11 +270,16 @@ void epx_ragged_begin(const epx_ragged_call_t *call) { *epoch_of(call) = epx_lan
 epx_status_t epx_ragged_post(const epx_ragged_call_t *call)
 {
     epx_pieces_t list, *pieces = NULL;
+    epx_rows_source_t source;
     if (epx_ragged_is_staged(call->ragged)) {
         pieces = &list;
         epx_status_t status = epx_ragged_list_pieces(call, pieces);
         if (status != EPX_OK)
             return status;
+        if (call->left != NULL) {
+            source = epx_ragged_source(call);
+            pieces->source = &source.base;
+        }
     }
     return epx_move_post(&call->ragged->base, call->plan, channel_of(call), *epoch_of(call), EPX_ALL_PEERS,
                          pieces, call->stream);

@@ -48,10 +48,16 @@ static void by_pair(const epx_ragged_call_t *call, const target_t *to, epx_k_pus
 
 static epx_status_t run_push(const epx_ragged_call_t *call, epx_k_push_t *push)
 {
-    if (push->parts == 0)
+    if (push->parts == 0 && push->more == NULL)
         return EPX_OK;
     push->begun = epx_move_begun(&call->ragged->base, call->plan);
     return call->kernels->push(push, call->stream);
+}
+
+/* Whether rows to this target are left to the post. */
+static int is_left(const epx_ragged_call_t *call, const target_t *to)
+{
+    return call->left != NULL && to != call->target;
 }
 
 /* The row itself with what stands beside it. `rows`: one per token, reached by index / divide. */
@@ -59,7 +65,7 @@ static void add_rows(const epx_ragged_call_t *call, const target_t *to, epx_k_pu
                      const void *aux, int32_t divide)
 {
     const epx_shape_t *shape = call->shape;
-    if (!call->flows)
+    if (!call->flows && !is_left(call, to))
         add_part(push, EPX_PART_COPY, rows, shape->row_bytes, divide, to->slot_offset + to->slot->rows,
                  shape->row_bytes);
     if (shape->aux_bytes > 0 && !call->backward) {
@@ -184,7 +190,7 @@ static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const target_t
     by_pair(call, to, &push[WIRE], plan->wire_runs);
     push[WIRE].turns = turns_of(call);
     add_rows(call, to, &push[WIRE], rows, aux, 1);
-    if (call->own_rows != NULL && !call->flows)
+    if (call->own_rows != NULL && !call->flows && !is_left(call, to))
         place_own(call, &push[WIRE], call->own_rows);
     by_assignment(call, to, &push[PLACES]);
     add_table(call, to, &push[PLACES], plan->wire_row, to->slot->index);
@@ -285,8 +291,9 @@ static epx_status_t send_home_to(const epx_ragged_call_t *call, const target_t *
     push.run_count = (local_first[1] - local_first[0]) * call->shape->ranks;
 
     if (!areas->rank_wire) {
-        add_part(&push, EPX_PART_COPY, rows, call->shape->row_bytes, 1, to->home_rows,
-                 call->shape->row_bytes);
+        if (!is_left(call, to))
+            add_part(&push, EPX_PART_COPY, rows, call->shape->row_bytes, 1, to->home_rows,
+                     call->shape->row_bytes);
         if (call->shape->check == EPX_CHECK_FULL)
             add_part(&push, EPX_PART_CHECKSUM, rows, call->shape->row_bytes, 1, to->home_sums,
                      (int64_t)sizeof(uint32_t));

@@ -365,6 +365,53 @@ epx_status_t epx_ragged_list_pieces(const epx_ragged_call_t *call, epx_pieces_t 
     return EPX_OK;
 }
 
+/* ---- rows that are left to the post -------------------------------------------------------------------------- */
+
+int epx_ragged_leaves_rows(const epx_ragged_call_t *call, int out)
+{
+    return epx_ragged_is_staged(call->ragged) && epx_reads_sources(&call->ragged->base.env) &&
+           !epx_ragged_is_checked(call) && (out || !call->ragged->areas.rank_wire);
+}
+
+/* The runs that send.c pushes rows by. */
+static void set_runs(const epx_ragged_call_t *call, const epx_ragged_target_t *staging,
+                     epx_rows_source_t *source)
+{
+    const epx_ragged_t *ragged = call->ragged;
+    const epx_ragged_plan_areas_t *plan = &ragged->areas.plan;
+    int32_t ranks = call->shape->ranks;
+    int out = call->move == EPX_MOVE_DISPATCH || call->move == EPX_MOVE_COMBINE_BACKWARD;
+    const int32_t *mine = ragged->local_first + call->wave,
+                  *all = ragged->order.first + (int64_t)call->wave * ranks;
+    int64_t table = !out ? plan->return_runs : ragged->areas.rank_wire ? plan->wire_runs : plan->send_runs;
+    int64_t first = !out                      ? (int64_t)mine[0] * ranks
+                    : ragged->areas.rank_wire ? (int64_t)call->wave * ranks
+                                              : all[0];
+    source->runs = (const epx_run_t *)epx_ragged_plan_at(call, table + staging->runs) + first;
+    source->run_count = !out                      ? (mine[1] - mine[0]) * ranks
+                        : ragged->areas.rank_wire ? ranks
+                                                  : all[ranks] - all[0];
+    source->base.local = out ? staging->slot_offset + staging->slot->rows : staging->home_rows;
+    if (out)
+        source->index = epx_ragged_plan_at(call, ragged->areas.rank_wire ? plan->wire_token : plan->send);
+    source->divide = out && !ragged->areas.rank_wire ? call->shape->top_k : 1;
+}
+
+epx_rows_source_t epx_ragged_source(const epx_ragged_call_t *call)
+{
+    epx_ragged_target_t staging = epx_ragged_staging_target(call);
+    epx_rows_source_t source = {
+        .base = {.unit = call->shape->row_bytes}, .rows = call->left, .stride = call->shape->row_bytes};
+    epx_rows_source_begin(&source);
+    set_runs(call, &staging, &source);
+    for (int32_t i = 0; i < source.run_count; i++) {
+        int64_t end = (source.runs[i].row + source.runs[i].rows) * call->shape->row_bytes;
+        if (source.runs[i].rows > 0 && end > source.base.bytes)
+            source.base.bytes = end;
+    }
+    return source;
+}
+
 /* ---- canaries --------------------------------------------------------------------------------------------------- */
 
 static epx_status_t fill(const epx_ragged_call_t *call, int64_t offset, int64_t bytes)

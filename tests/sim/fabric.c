@@ -48,7 +48,7 @@ static const epx_fabric_ops_t *ops_now(void)
     static epx_fabric_ops_t ops;
     ops = sim_fabric_ops;
     if (sim_mutant == SIM_PIECES || sim_mutant == SIM_PIECES_NO_FENCE)
-        ops.caps &= ~(uint32_t)EPX_FABRIC_LOADSTORE;
+        ops.caps = (ops.caps & ~(uint32_t)EPX_FABRIC_LOADSTORE) | EPX_FABRIC_READS_SOURCES;
     return &ops;
 }
 
@@ -195,7 +195,12 @@ static epx_status_t sim_post(epx_fabric_t *base, const epx_post_t *post, epx_str
     sim_flush(fabric);
     for (int i = 0; i < post->send_count; i++) {
         const epx_piece_t *piece = &post->sends[i];
-        const uint8_t *from = (const uint8_t *)post->segment->base + piece->local;
+        uint8_t *from = (uint8_t *)post->segment->base + piece->local;
+        epx_piece_source_t *source = post->source;
+        if (source != NULL && piece->local >= source->local &&
+            piece->local + piece->bytes <= source->local + source->bytes &&
+            source->read(source, piece->local, piece->bytes, from) != EPX_OK)
+            return EPX_ERR_FATAL;
         if (piece->peer == base->rank)
             memmove((uint8_t *)fabric->segment + piece->remote, from, (size_t)piece->bytes);
         else

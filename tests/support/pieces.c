@@ -240,6 +240,25 @@ static epx_status_t pieces_segment_open(epx_fabric_t *base, void *memory, size_t
     return EPX_OK;
 }
 
+/* A piece's rows from the post's source to where they stand for, a few rows at a time. */
+static epx_status_t read_piece(pieces_fabric_t *fabric, const epx_piece_t *piece, epx_piece_source_t *source)
+{
+    enum { ROWS = 3 };
+    epx_status_t status = EPX_OK;
+    if (source == NULL || piece->local + piece->bytes <= source->local ||
+        piece->local >= source->local + source->bytes)
+        return EPX_OK;
+    if (piece->local < source->local || piece->local + piece->bytes > source->local + source->bytes ||
+        (piece->local - source->local) % source->unit != 0 || piece->bytes % source->unit != 0)
+        die(fabric, piece->peer, 0, "a piece that is in the source, but not all of it");
+    for (int64_t done = 0; done < piece->bytes && status == EPX_OK; done += ROWS * source->unit) {
+        int64_t rest = piece->bytes - done, most = ROWS * source->unit;
+        status = source->read(source, piece->local + done, rest < most ? rest : most,
+                              fabric->segment + piece->local + done);
+    }
+    return status;
+}
+
 static epx_status_t pieces_post(epx_fabric_t *base, const epx_post_t *post, epx_stream_t stream)
 {
     pieces_fabric_t *fabric = of(base);
@@ -248,11 +267,14 @@ static epx_status_t pieces_post(epx_fabric_t *base, const epx_post_t *post, epx_
     atomic_fetch_add(&chosen.sent, post->send_count);
     for (int32_t i = 0; i < post->send_count && !chosen.takes && status == EPX_OK; i++) {
         const epx_piece_t *piece = &post->sends[i];
-        status = fabric->device->copy(fabric->peer[piece->peer]->segment + piece->remote,
-                                      fabric->segment + piece->local, (size_t)piece->bytes, stream);
+        status = read_piece(fabric, piece, post->source);
+        if (status == EPX_OK)
+            status = fabric->device->copy(fabric->peer[piece->peer]->segment + piece->remote,
+                                          fabric->segment + piece->local, (size_t)piece->bytes, stream);
     }
     epx_post_t words = *post;
     words.sends = words.receives = NULL;
+    words.source = NULL;
     words.send_count = words.receive_count = 0;
     return status == EPX_OK ? fabric->inner->ops->post(fabric->inner, &words, stream) : status;
 }
@@ -334,6 +356,8 @@ static void choose(void)
     pieces_ops.caps = EPX_FABRIC_BOUNDED_WAIT;
     if (way < 2)
         pieces_ops.caps |= EPX_FABRIC_ONE_SIDED_WORDS;
+    if (way == 0)
+        pieces_ops.caps |= EPX_FABRIC_READS_SOURCES;
     epx_fabric_stand_in("local", &pieces_ops);
 }
 

@@ -4,7 +4,8 @@
  *
  * TEST_FABRIC says how (one of these stands in for `local` then, so that programs and tests name no other):
  *
- * - put: a piece lands at its receiver in the sender's post, as with one-sided networks.
+ * - put: a piece lands at its receiver in the sender's post, as with one-sided networks. Rows in the caller's
+ *   memory are read in the post (EPX_FABRIC_READS_SOURCES); in the other two ways kernels write them first.
  *
  * - take: the receiver fetches it in its own wait, as late as may be: what a sender overwrites too early is
  *   seen to be wrong.

@@ -4,6 +4,8 @@
 
 #include "transport/pieces.h"
 
+#include <string.h>
+
 enum { ROOM = 8 };
 
 typedef struct list {
@@ -87,4 +89,65 @@ Test(pieces, a_post_gets_the_lists)
     epx_pieces_into(&list.pieces, &segment, &post);
     cr_expect(post.channel == 3 && post.segment == &segment && post.sends == list.send &&
               post.receives == list.receive && post.send_count == 1 && post.receive_count == 0);
+}
+
+/* ---- rows in the caller's memory ------------------------------------------------------------------------------ */
+
+/* Rows of 3 bytes, five bytes apart, each for two columns; the rows of runs 1 and 2 stand behind each other,
+ * in another order than their entries. */
+static const char rows[] = "aaa..bbb..ccc..ddd..";
+static const int32_t row_index[] = {6, 3, -1, 4, 0};
+static const epx_run_t row_runs[] = {{.first = 0, .row = 0, .peer = 0, .rows = 0},
+                                     {.first = 3, .row = 2, .peer = 1, .rows = 2},
+                                     {.first = 0, .row = 4, .peer = 1, .rows = 3}};
+
+static epx_rows_source_t make_source(void)
+{
+    epx_rows_source_t source = {.base = {.local = 100, .bytes = 21, .unit = 3},
+                                .rows = rows,
+                                .stride = 5,
+                                .divide = 2,
+                                .index = row_index,
+                                .runs = row_runs,
+                                .run_count = 3};
+    epx_rows_source_begin(&source);
+    return source;
+}
+
+Test(pieces, a_source_reads_across_runs)
+{
+    epx_rows_source_t source = make_source();
+    char to[] = "---------------";
+    cr_assert_eq(source.base.read(&source.base, 106, 15, to), EPX_OK);
+    cr_expect_str_eq(to, "cccaaadddbbb---"); /* entries 4 0 | 6 3 -1; the last is left as it is */
+}
+
+Test(pieces, a_source_reads_a_part_of_a_run)
+{
+    epx_rows_source_t source = make_source();
+    char to[] = "------";
+    cr_assert_eq(source.base.read(&source.base, 115, 3, to), EPX_OK);
+    cr_expect_str_eq(to, "bbb---");
+    cr_assert_eq(source.base.read(&source.base, 106, 6, to),
+                 EPX_OK); /* another piece: runs are looked at again */
+    cr_expect_str_eq(to, "cccaaa");
+}
+
+Test(pieces, a_source_without_an_index_reads_rows_as_they_stand)
+{
+    epx_rows_source_t source = make_source();
+    source.index = NULL;
+    source.divide = 1;
+    source.stride = 3;
+    char to[] = "---------";
+    cr_assert_eq(source.base.read(&source.base, 112, 9, to), EPX_OK);
+    cr_expect_str_eq(to, "aaa..bbb.");
+}
+
+Test(pieces, a_source_says_what_no_run_has)
+{
+    epx_rows_source_t source = make_source();
+    char to[] = "---";
+    cr_expect_eq(source.base.read(&source.base, 103, 3, to), EPX_ERR_FATAL);
+    cr_expect_str_eq(to, "---");
 }

@@ -14,7 +14,7 @@
 #include "base/network.h"
 #include "fabric/ucx/internal.h"
 
-enum { TICK_MS = 100, POLLED_MAX = 1024, PROGRESS_MAX = 256 };
+enum { TICK_MS = 100, POLLED_MAX = 1024, PROGRESS_MAX = 256, PROGRESS_SOME = 4 };
 
 static struct {
     pthread_mutex_t life; /* taking and releasing */
@@ -49,15 +49,19 @@ static void ring_own_bells(void)
             epx_bell_ring_shared(epx_ucx_bell(fabric));
 }
 
-int epx_ucx_progress(void)
+static int progress(int most)
 {
     int did = 0;
-    for (int i = 0; i < PROGRESS_MAX && ucp_worker_progress(engine.worker) != 0; i++)
+    for (int i = 0; i < most && ucp_worker_progress(engine.worker) != 0; i++)
         did = 1;
     if (did)
         ring_own_bells();
     return did;
 }
+
+int epx_ucx_progress(void) { return progress(PROGRESS_MAX); }
+
+int epx_ucx_progress_some(void) { return progress(PROGRESS_SOME); }
 
 void epx_ucx_help(void)
 {

@@ -21,6 +21,10 @@
  * a cell of its own, an exchanged block in an out-box that is reused two steps later, when all peers have
  *       said that they have the block (I1).
  *
+ *       Rows that a post has a source for are read into a buffer of the fabric, message by message, and sent
+ *       from there while they are in a near cache. Buffers are few, and come back when a message is sent:
+ * where all are on their way, the peer is slow, and rows go to where they stand for, and are sent from there.
+ *
  *   U4  A peer is dead when its process has ended (near: pidfd; far: its endpoint has failed) before it said
  *       that it closes. Then every wait of the fabric whose word has not come ends with EPX_ERR_PEER naming
  * it.
@@ -64,6 +68,14 @@ typedef struct ucx_layout {
 enum { UCX_SETUP_CHANNEL = 0, UCX_SURVIVORS_CHANNEL = 1, UCX_EXTRA_CHANNELS = 2 };
 
 typedef struct ucx_fabric ucx_fabric_t;
+typedef struct ucx_buffer ucx_buffer_t;
+
+/*
+ * A message with bytes fits into one of the 64 KiB segments that UCX receives into over TCP, headers
+ * included. Were it larger, UCX would send it in fragments, and allocate and put it together before it hands
+ * it over.
+ */
+enum { UCX_MESSAGE_BYTES = 63 << 10, UCX_BUFFERS = 16 };
 
 /* What goes before bytes for a far peer, or is a word. */
 typedef struct ucx_note {
@@ -79,7 +91,14 @@ typedef struct ucx_cell {
     struct ucx_cell *next;
     ucx_fabric_t *fabric;
     ucx_note_t note;
+    ucx_buffer_t *buffer; /* what is sent, or NULL: it is elsewhere */
 } ucx_cell_t;
+
+/* Room for one message's bytes. */
+struct ucx_buffer {
+    ucx_buffer_t *next;
+    uint8_t *bytes;
+};
 
 /* One memory of all ranks: a control block or a segment. */
 typedef struct ucx_memory {
@@ -117,7 +136,9 @@ struct ucx_fabric {
     epx_gather_side_t *channel; /* [exchange channels] */
     uint8_t *out;               /* [exchange channels, 2, box_bytes] where there are far peers */
     ucx_cell_t *cell, *free_cell;
-    int64_t in_flight; /* puts; under the engine's lock */
+    void *room;                         /* of the buffers; NULL: there are none */
+    ucx_buffer_t *buffer, *free_buffer; /* [UCX_BUFFERS]; under the engine's lock */
+    int64_t in_flight;                  /* puts; under the engine's lock */
     atomic_int any_dead;
     _Atomic uint64_t first_abort; /* 0, or (aborting rank + 1) << 32 | (culprit + 1) */
     int32_t joined;
@@ -143,6 +164,8 @@ ucp_worker_h epx_ucx_worker(void);
 ucp_worker_h epx_ucx_mapping_worker(void);
 /* Does what can be done; whether anything was. Rings the bells of this process's fabrics if so. */
 int epx_ucx_progress(void);
+/* The same, but no more than a message or two: between others that are sent. */
+int epx_ucx_progress_some(void);
 /* The thread looks after a fabric, and frees it once it is closing and nobody can touch it. */
 void epx_ucx_engine_add(ucx_fabric_t *fabric);
 void epx_ucx_engine_close(ucx_fabric_t *fabric);
@@ -179,6 +202,9 @@ epx_status_t epx_ucx_segment_open(epx_fabric_t *fabric, void *memory, size_t byt
 /* Copies bytes to a peer's memory: now, or on their way (U3). */
 epx_status_t epx_ucx_put(ucx_fabric_t *fabric, const ucx_memory_t *memory, int32_t peer, int64_t offset,
                          const void *from, size_t bytes);
+/* The same for a piece of a post, from its source where it has one. */
+epx_status_t epx_ucx_put_piece(ucx_fabric_t *fabric, const ucx_memory_t *memory, const epx_piece_t *piece,
+                               epx_piece_source_t *source);
 /* Everything put so far is seen before words that are set from here on. */
 void epx_ucx_fence(ucx_fabric_t *fabric);
 /* Sets a word in a peer's control block and rings its bell. Peers that are dead are passed over. */

@@ -4,12 +4,7 @@
 #include "base/fail.h"
 #include "fabric/ucx/internal.h"
 
-/*
- * A message with bytes fits into one of the 64 KiB segments that UCX receives into over TCP, headers
- * included. Were it larger, UCX would send it in fragments, and allocate and put it together before it hands
- * it over.
- */
-enum { CELL_MS = 1000, MESSAGE_BYTES = 63 << 10 };
+enum { CELL_MS = 1000, BUFFER_LOOKS = 64 };
 
 /* With the lock, from inside progress or from put. */
 static void put_failed(ucx_peer_t *peer)
@@ -25,8 +20,17 @@ static void put_done(void *request, ucs_status_t rc, void *context)
     ucp_request_free(request);
 }
 
+static void give_buffer(ucx_fabric_t *fabric, ucx_buffer_t *buffer)
+{
+    buffer->next = fabric->free_buffer;
+    fabric->free_buffer = buffer;
+}
+
 static void give_cell(ucx_cell_t *cell)
 {
+    if (cell->buffer != NULL)
+        give_buffer(cell->fabric, cell->buffer);
+    cell->buffer = NULL;
     cell->next = cell->fabric->free_cell;
     cell->fabric->free_cell = cell;
 }
@@ -56,6 +60,17 @@ static ucx_cell_t *take_cell(ucx_fabric_t *fabric)
     return cell;
 }
 
+/* A buffer, the one that was used last; NULL: the peer is slow, or there are none. With the lock. */
+static ucx_buffer_t *take_buffer(ucx_fabric_t *fabric)
+{
+    for (int i = 0; i < BUFFER_LOOKS && fabric->buffer != NULL && fabric->free_buffer == NULL; i++)
+        (void)epx_ucx_progress_some();
+    ucx_buffer_t *buffer = fabric->free_buffer;
+    if (buffer != NULL)
+        fabric->free_buffer = buffer->next;
+    return buffer;
+}
+
 /* What became of a request, with the lock; 1: it is on its way. */
 static int is_pending(ucx_peer_t *peer, ucs_status_ptr_t request)
 {
@@ -77,15 +92,20 @@ static int put_far(ucx_peer_t *peer, ucp_rkey_h rkey, uint64_t address, const vo
     return is_pending(peer, ucp_put_nbx(peer->endpoint, from, bytes, address, rkey, &param));
 }
 
-/* A message in a put's place. With the lock. */
-static void send_far(ucx_peer_t *peer, const ucx_note_t *note, const void *from, size_t bytes)
+/* A message in a put's place. buffer: the one that `from` is in, which comes back when it is sent, or NULL.
+ * With the lock. */
+static void send_far(ucx_peer_t *peer, const ucx_note_t *note, const void *from, size_t bytes,
+                     ucx_buffer_t *buffer)
 {
     ucx_fabric_t *fabric = peer->fabric;
     ucx_cell_t *cell = take_cell(fabric);
     if (cell == NULL) {
         put_failed(peer);
+        if (buffer != NULL)
+            give_buffer(fabric, buffer);
         return;
     }
+    cell->buffer = buffer;
     cell->note = *note;
     cell->note.fabric = peer->its_fabric;
     cell->note.from = fabric->base.rank;
@@ -101,11 +121,33 @@ static void send_far(ucx_peer_t *peer, const ucx_note_t *note, const void *from,
 
 static void send_bytes(ucx_peer_t *peer, uint64_t address, const uint8_t *from, size_t bytes)
 {
-    for (size_t done = 0; done < bytes && !peer->has_failed; done += MESSAGE_BYTES) {
+    for (size_t done = 0; done < bytes && !peer->has_failed; done += UCX_MESSAGE_BYTES) {
         ucx_note_t note = {.address = address + done};
         peer->sent++;
-        send_far(peer, &note, from + done, bytes - done < MESSAGE_BYTES ? bytes - done : MESSAGE_BYTES);
+        send_far(peer, &note, from + done,
+                 bytes - done < UCX_MESSAGE_BYTES ? bytes - done : UCX_MESSAGE_BYTES, NULL);
+        if (bytes > UCX_MESSAGE_BYTES) /* what the peer sends meanwhile is taken while it is near, too */
+            (void)epx_ucx_progress_some();
     }
+}
+
+/* Rows of a source, each message read just before it is sent. With the lock. */
+static epx_status_t send_rows(ucx_peer_t *peer, uint64_t address, uint8_t *base, const epx_piece_t *piece,
+                              epx_piece_source_t *source)
+{
+    int64_t most = UCX_MESSAGE_BYTES / source->unit * source->unit;
+    epx_status_t status = EPX_OK;
+    for (int64_t done = 0; done < piece->bytes && status == EPX_OK && !peer->has_failed; done += most) {
+        ucx_note_t note = {.address = address + (uint64_t)done};
+        int64_t bytes = piece->bytes - done < most ? piece->bytes - done : most;
+        ucx_buffer_t *buffer = take_buffer(peer->fabric);
+        uint8_t *from = buffer != NULL ? buffer->bytes : base + piece->local + done;
+        status = source->read(source, piece->local + done, bytes, from);
+        peer->sent++;
+        send_far(peer, &note, from, (size_t)bytes, buffer);
+        (void)epx_ucx_progress_some();
+    }
+    return status;
 }
 
 /* ---- receiving messages: inside progress, with the lock ------------------------------------------------------ */
@@ -180,6 +222,35 @@ epx_status_t epx_ucx_put(ucx_fabric_t *fabric, const ucx_memory_t *memory, int32
     return EPX_OK;
 }
 
+static int has_source(const epx_piece_t *piece, const epx_piece_source_t *source)
+{
+    return source != NULL && piece->local >= source->local &&
+           piece->local + piece->bytes <= source->local + source->bytes;
+}
+
+epx_status_t epx_ucx_put_piece(ucx_fabric_t *fabric, const ucx_memory_t *memory, const epx_piece_t *piece,
+                               epx_piece_source_t *source)
+{
+    ucx_peer_t *peer = &fabric->peer[piece->peer];
+    uint8_t *base = memory->base, *theirs = memory->peer_ptr[piece->peer];
+    epx_status_t status = EPX_OK;
+    if (has_source(piece, source)) {
+        if (theirs != NULL)
+            return source->read(source, piece->local, piece->bytes, theirs + piece->remote);
+        if (!epx_ucx_has_puts() && source->unit <= UCX_MESSAGE_BYTES) {
+            epx_ucx_lock();
+            status =
+                send_rows(peer, memory->address[piece->peer] + (uint64_t)piece->remote, base, piece, source);
+            epx_ucx_unlock();
+            return status;
+        }
+        status = source->read(source, piece->local, piece->bytes, base + piece->local);
+    }
+    return status != EPX_OK ? status
+                            : epx_ucx_put(fabric, memory, piece->peer, piece->remote, base + piece->local,
+                                          (size_t)piece->bytes);
+}
+
 void epx_ucx_fence(ucx_fabric_t *fabric)
 {
     if (fabric->far_count == 0)
@@ -212,7 +283,7 @@ void epx_ucx_set(ucx_fabric_t *fabric, int32_t p, int64_t offset, uint64_t value
             give_cell(cell);
     } else if (!peer->has_failed) {
         ucx_note_t note = {.is_word = 1, .address = address, .value = value, .after = peer->sent};
-        send_far(peer, &note, NULL, 0);
+        send_far(peer, &note, NULL, 0, NULL);
     }
     epx_ucx_unlock();
 }

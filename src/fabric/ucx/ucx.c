@@ -365,6 +365,25 @@ static epx_status_t cannot_map(const ucx_fabric_t *fabric)
         fabric->name, fabric->base.rank, p);
 }
 
+/* Where messages take the place of puts. */
+static epx_status_t make_buffers(ucx_fabric_t *fabric)
+{
+    if (fabric->far_count == 0 || epx_ucx_has_puts())
+        return EPX_OK;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), each = (UCX_MESSAGE_BYTES + page - 1) / page * page;
+    fabric->buffer = calloc(UCX_BUFFERS, sizeof(*fabric->buffer));
+    fabric->room = aligned_alloc(page, UCX_BUFFERS * each);
+    if (fabric->buffer == NULL || fabric->room == NULL)
+        return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no %zu bytes for messages", fabric->name,
+                        fabric->base.rank, UCX_BUFFERS * each);
+    memset(fabric->room, 0, UCX_BUFFERS * each);
+    for (size_t i = 0; i < UCX_BUFFERS; i++)
+        fabric->buffer[i] = (ucx_buffer_t){.bytes = (uint8_t *)fabric->room + i * each,
+                                           .next = i > 0 ? &fabric->buffer[i - 1] : NULL};
+    fabric->free_buffer = &fabric->buffer[UCX_BUFFERS - 1];
+    return EPX_OK;
+}
+
 static epx_status_t ucx_open(const epx_fabric_config_t *config, epx_fabric_t **fabric_p)
 {
     const epx_bootstrap_t *bootstrap = &config->bootstrap;
@@ -394,6 +413,8 @@ static epx_status_t ucx_open(const epx_fabric_config_t *config, epx_fabric_t **f
     epx_ucx_engine_add(fabric); /* peers that are faster may send as soon as they are through */
     epx_ucx_unlock();
     status = connect_all(fabric, &mine, cards, text);
+    if (status == EPX_OK)
+        status = make_buffers(fabric);
     if (status == EPX_OK && fabric->far_count == 0)
         fabric->base.caps |= EPX_FABRIC_LOADSTORE | EPX_FABRIC_DEVICE_SIZES;
     if (status == EPX_OK && (config->caps & ~fabric->base.caps) != 0)
@@ -430,6 +451,8 @@ void epx_ucx_free(ucx_fabric_t *fabric)
             close(fabric->peer[p].pidfd);
         drop_endpoint(&fabric->peer[p]);
     }
+    free(fabric->buffer);
+    free(fabric->room);
     free(fabric);
 }
 
@@ -454,7 +477,7 @@ static void ucx_close(epx_fabric_t **fabric_p)
 
 const epx_fabric_ops_t epx_fabric_ucx = {
     .name = "ucx",
-    .caps = EPX_FABRIC_BOUNDED_WAIT | EPX_FABRIC_ONE_SIDED_WORDS,
+    .caps = EPX_FABRIC_BOUNDED_WAIT | EPX_FABRIC_ONE_SIDED_WORDS | EPX_FABRIC_READS_SOURCES,
     .probe = ucx_probe,
     .memory = ucx_memory,
     .open = ucx_open,

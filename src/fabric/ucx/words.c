@@ -32,8 +32,7 @@ epx_status_t epx_ucx_post(epx_fabric_t *base, const epx_post_t *post, epx_stream
         const ucx_memory_t *memory = fabric->segment;
         while (memory->base != post->segment->base)
             memory++;
-        epx_status_t status = epx_ucx_put(fabric, memory, piece->peer, piece->remote,
-                                          (const uint8_t *)memory->base + piece->local, (size_t)piece->bytes);
+        epx_status_t status = epx_ucx_put_piece(fabric, memory, piece, post->source);
         if (status != EPX_OK)
             return status;
     }
