@@ -44,41 +44,41 @@ Test(record_rules, gone_is_named_at_once_and_stopped_after_a_second)
 /* Two are stopped: what one of them waits for has come, and it does not look. */
 Test(record_rules, who_is_stopped_has_lost_no_signal)
 {
-    begin(4);
-    good(EPX_RECORD_DISPATCH, 1, 0, 0);
+    hand_begin(4);
+    hand_good(EPX_RECORD_DISPATCH, 1, 0, 0);
     for (int32_t r = 0; r < 4; r++)
-        start(r, group[r], EPX_RECORD_DISPATCH, 2, 0);
-    wait_for(1, 0, 2, 2, 1);
-    pass(4.5);
+        hand_start(r, hand.group[r], EPX_RECORD_DISPATCH, 2, 0);
+    hand_wait_for(1, 0, 2, 2, 1);
+    hand_pass(4.5);
     for (int32_t r = 0; r < 4; r += 2)
-        collective(r, 1, 3);
-    evidence[1].life = evidence[3].life = EPX_LIFE_STOPPED;
-    pass(0.8);
-    expect(EPX_VERDICT_NONE, -1, -1);
-    pass(0.4);
-    expect(EPX_VERDICT_HOST_ABSENT, 3, -1);
+        hand_collective(r, 1, 3);
+    hand.evidence[1].life = hand.evidence[3].life = EPX_LIFE_STOPPED;
+    hand_pass(0.8);
+    hand_expect(EPX_VERDICT_NONE, -1, -1);
+    hand_pass(0.4);
+    hand_expect(EPX_VERDICT_HOST_ABSENT, 3, -1);
     /* The same of one that lives. */
-    evidence[1].life = evidence[3].life = EPX_LIFE_SLEEPS;
-    expect(EPX_VERDICT_SIGNAL_LOST, 2, 1);
+    hand.evidence[1].life = hand.evidence[3].life = EPX_LIFE_SLEEPS;
+    hand_expect(EPX_VERDICT_SIGNAL_LOST, 2, 1);
 }
 
 /* The same where nobody can ask: its watchdog has not written since. */
 Test(record_rules, who_has_fallen_silent_has_lost_no_signal)
 {
-    begin(4);
-    good(EPX_RECORD_DISPATCH, 1, 0, 0);
+    hand_begin(4);
+    hand_good(EPX_RECORD_DISPATCH, 1, 0, 0);
     for (int32_t r = 0; r < 4; r++)
-        start(r, group[r], EPX_RECORD_DISPATCH, 2, 0);
-    wait_for(1, 0, 2, 2, 1);
-    pass(5);
-    epx_record_head_t *head = (epx_record_head_t *)(uintptr_t)evidence[1].record;
-    head->watched_ns = now_ns;
-    evidence[1].life = EPX_LIFE_UNKNOWN;
-    expect(EPX_VERDICT_SIGNAL_LOST, 2, 1);
-    head->watched_ns = now_ns - 2 * SECOND;
-    expect(EPX_VERDICT_UNKNOWN, -1, -1);
-    evidence[1].life = EPX_LIFE_SLEEPS; /* its thread was seen, only the watchdog is late */
-    expect(EPX_VERDICT_SIGNAL_LOST, 2, 1);
+        hand_start(r, hand.group[r], EPX_RECORD_DISPATCH, 2, 0);
+    hand_wait_for(1, 0, 2, 2, 1);
+    hand_pass(5);
+    epx_record_head_t *head = (epx_record_head_t *)(uintptr_t)hand.evidence[1].record;
+    head->watched_ns = hand.now_ns;
+    hand.evidence[1].life = EPX_LIFE_UNKNOWN;
+    hand_expect(EPX_VERDICT_SIGNAL_LOST, 2, 1);
+    head->watched_ns = hand.now_ns - 2 * SECOND;
+    hand_expect(EPX_VERDICT_UNKNOWN, -1, -1);
+    hand.evidence[1].life = EPX_LIFE_SLEEPS; /* its thread was seen, only the watchdog is late */
+    hand_expect(EPX_VERDICT_SIGNAL_LOST, 2, 1);
 }
 
 Test(record_rules, gone_and_not_waited_for_is_no_hang)
@@ -251,16 +251,17 @@ Test(record_rules, an_empty_pool_is_a_resource)
 /* It has never said that the pool came back, and made calls since. */
 Test(record_rules, a_pool_that_was_empty_some_calls_ago_is_none)
 {
-    begin(4);
-    good(EPX_RECORD_DISPATCH, 1, 0, 0);
-    epx_record_evidence(rec[2], EPX_EVIDENCE_RESOURCE_EMPTY, epx_record_text(rec[2], "send slots"), 0, 0);
-    pass(1);
-    good(EPX_RECORD_DISPATCH, 2, 0, 0);
+    hand_begin(4);
+    hand_good(EPX_RECORD_DISPATCH, 1, 0, 0);
+    epx_record_evidence(hand.rec[2], EPX_EVIDENCE_RESOURCE_EMPTY, epx_record_text(hand.rec[2], "send slots"),
+                        0, 0);
+    hand_pass(1);
+    hand_good(EPX_RECORD_DISPATCH, 2, 0, 0);
     for (int32_t r = 0; r < 4; r++)
         if (r != 2)
-            call_and_wait(r, group[r], 3, 2, 2);
-    pass(5);
-    expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
+            hand_call_and_wait(r, hand.group[r], 3, 2, 2);
+    hand_pass(5);
+    hand_expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
 }
 
 Test(record_rules, blocks_that_did_not_arrive)
