@@ -79,11 +79,13 @@ typedef struct epx_health_use {
     int32_t percent;    /* of the last moments in which it executed something; -1: not known */
     int32_t milliwatts; /* 0: not known */
     int32_t megahertz;  /* of its multiprocessors; 0: not known */
+    int32_t processes;  /* that have it, as far as this one's PID namespace shows them; 0: not known */
+    int32_t own;        /* percent of this process alone; -1: not known */
 } epx_health_use_t;
 
-#define EPX_HEALTH_USE_INIT                             \
-    {                                                   \
-        .size = sizeof(epx_health_use_t), .percent = -1 \
+#define EPX_HEALTH_USE_INIT                                        \
+    {                                                              \
+        .size = sizeof(epx_health_use_t), .percent = -1, .own = -1 \
     }
 
 /*

@@ -59,8 +59,11 @@ int epx_device_record_use(int32_t index, epx_recorder_use_t *use_p)
         if (device == NULL || device->bus == NULL || !device->bus(index, bus) ||
             epx_health_gpu_use(NULL, bus, &use) != EPX_OK)
             continue;
-        *use_p = (epx_recorder_use_t){
-            .percent = use.percent, .milliwatts = use.milliwatts, .megahertz = use.megahertz};
+        *use_p = (epx_recorder_use_t){.percent = use.percent,
+                                      .milliwatts = use.milliwatts,
+                                      .megahertz = use.megahertz,
+                                      .processes = use.processes,
+                                      .own = use.own};
         return 1;
     }
     return 0;

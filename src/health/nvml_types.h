@@ -9,6 +9,7 @@
 enum {
     GPU_SUCCESS = 0,
     GPU_NOT_SUPPORTED = 3,
+    GPU_NOT_FOUND = 6,
     GPU_TIMEOUT = 10,
     GPU_FUNCTION_MISSING = 13, /* what NVML says for a function that a library lacks */
     GPU_LINKS_MOST = 18,
@@ -81,6 +82,19 @@ typedef struct gpu_field {
 typedef struct gpu_use {
     unsigned int processors, memory;
 } gpu_use_t;
+
+/* A process with a context, and what one has used in a sample period. */
+typedef struct gpu_process {
+    unsigned int pid;
+    unsigned long long memory_bytes;
+    unsigned int instance, compute_instance;
+} gpu_process_t;
+
+typedef struct gpu_process_use {
+    unsigned int pid;
+    unsigned long long time_us; /* since 1970 */
+    unsigned int processors, memory, encoder, decoder;
+} gpu_process_use_t;
 
 typedef struct gpu_fabric {
     unsigned char cluster[16];

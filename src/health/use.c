@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "health/health.h"
 #include "health/nvml_types.h"
@@ -20,6 +22,10 @@ static struct {
     int (*use)(void *handle, gpu_use_t *use);
     int (*power)(void *handle, unsigned int *milliwatts);
     int (*clock)(void *handle, int kind, unsigned int *megahertz);
+    /* NULL: the library has none */
+    int (*processes)(void *handle, unsigned int *count, gpu_process_t *process);
+    int (*process_use)(void *handle, gpu_process_use_t *use, unsigned int *count,
+                       unsigned long long after_us);
 } nvml = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void *function(void *library, const char *name)
@@ -49,11 +55,46 @@ static void open_once(const char *library_name)
     memcpy(&nvml.use, &found[2], sizeof(found[2]));
     memcpy(&nvml.power, &found[3], sizeof(found[3]));
     memcpy(&nvml.clock, &found[4], sizeof(found[4]));
+    void *more[] = {dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3"),
+                    dlsym(library, "nvmlDeviceGetProcessUtilization")};
+    memcpy(&nvml.processes, &more[0], sizeof(more[0]));
+    memcpy(&nvml.process_use, &more[1], sizeof(more[1]));
     if (nvml.why[0] != '\0')
         return;
     int code = nvml.start();
     if (code != GPU_SUCCESS)
         snprintf(nvml.why, sizeof(nvml.why), "NVML does not start: its code %d", code);
+}
+
+enum { PROCESSES = 128, RECENT_US = 2000000 };
+
+/* This process's part. Both answers are in PIDs of the asking process's namespace, and a process that is not
+ * in the list is not this one: whose PIDs are others' is not taken for its own. */
+static void ask_own(void *handle, epx_health_use_t *use_p)
+{
+    gpu_process_t process[PROCESSES];
+    gpu_process_use_t use[PROCESSES];
+    unsigned int count = PROCESSES, own = (unsigned int)getpid(), is_listed = 0;
+    if (nvml.processes == NULL || nvml.processes(handle, &count, process) != GPU_SUCCESS)
+        return;
+    for (unsigned int i = 0; i < count && i < PROCESSES; i++)
+        is_listed |= process[i].pid == own;
+    if (!is_listed)
+        return;
+    use_p->processes = (int32_t)count;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    unsigned long long now_us =
+        (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000;
+    count = PROCESSES;
+    int code = nvml.process_use != NULL ? nvml.process_use(handle, use, &count, now_us - RECENT_US)
+                                        : GPU_FUNCTION_MISSING;
+    if (code != GPU_SUCCESS && code != GPU_NOT_FOUND)
+        return;
+    use_p->own = 0; /* who has used nothing has no sample */
+    for (unsigned int i = 0; code == GPU_SUCCESS && i < count && i < PROCESSES; i++)
+        if (use[i].pid == own && (int32_t)use[i].processors > use_p->own)
+            use_p->own = (int32_t)use[i].processors;
 }
 
 static epx_status_t ask(const char *bus, epx_health_use_t *use_p)
@@ -70,6 +111,7 @@ static epx_status_t ask(const char *bus, epx_health_use_t *use_p)
         use_p->milliwatts = (int32_t)milliwatts;
     if (nvml.clock(handle, GPU_CLOCK_PROCESSORS, &megahertz) == GPU_SUCCESS)
         use_p->megahertz = (int32_t)megahertz;
+    ask_own(handle, use_p);
     return EPX_OK;
 }
 

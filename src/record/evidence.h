@@ -53,6 +53,8 @@ typedef enum epx_rank_stands {
     EPX_STANDS_BEFORE   /* ENQUEUED: the host has made the call, its first kernel has not begun */
 } epx_rank_stands_t;
 
+enum { EPX_USE_UNCLEAR = -2 };
+
 typedef struct epx_rank_facts {
     const void *record;
     epx_rank_place_t place;
@@ -75,8 +77,9 @@ typedef struct epx_rank_facts {
     const epx_record_lane_row_t *lane;
     epx_rank_stands_t stands;
     int64_t told_ns; /* of the judge's clock: the last store of that lane */
-    int32_t use;     /* percent of the last moments in which its device executed something; -1: not known */
-    uint32_t mark;   /* text id of the last marker, of the host's order or the stream's */
+    int32_t use; /* percent of the last moments in which its device executed something of its process; -1: not
+                    known, EPX_USE_UNCLEAR: it did, and for whom is not known */
+    uint32_t mark; /* text id of the last marker, of the host's order or the stream's */
 } epx_rank_facts_t;
 
 #endif

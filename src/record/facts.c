@@ -94,14 +94,24 @@ static int has_called_since_mark(const epx_record_head_t *head)
     return marked_at != 0 && (uint32_t)get64(&head->operations) + 1 != marked_at;
 }
 
-/* In percent, while it is recent. */
+/* In percent, while it is recent. Where other processes have the device, what it does may be theirs, and what
+ * this one does counts. NVML knows that from looks at whose turn it is, ten in a period: who was seen twice
+ * works with the share that its turns leave it; who was not seen does nothing where there is one other
+ * process, and may have been missed where there are more. A device that does nothing does nothing for
+ * anybody. */
 static int32_t use_of(const epx_record_head_t *head, int64_t now_ns)
 {
-    enum { RECENT_MS = 3000 };
+    enum { RECENT_MS = 3000, SEEN_TWICE = 20, WORKS = 50 };
     uint32_t use = __atomic_load_n(&head->device_use, __ATOMIC_ACQUIRE);
-    return use > 0 && now_ns - get_time(&head->device_seen_ns) < (int64_t)RECENT_MS * 1000000
-               ? (int32_t)use - 1
-               : -1;
+    if (use == 0 || now_ns - get_time(&head->device_seen_ns) >= (int64_t)RECENT_MS * 1000000)
+        return -1;
+    int32_t processes = (int32_t)__atomic_load_n(&head->device_processes, __ATOMIC_RELAXED);
+    if (processes < 2 || use == 1)
+        return (int32_t)use - 1;
+    int32_t own = (int32_t)__atomic_load_n(&head->device_own, __ATOMIC_RELAXED) - 1;
+    if (own >= SEEN_TWICE && own * processes >= WORKS)
+        return own * processes < 100 ? own * processes : 100;
+    return own == 0 && processes == 2 ? 0 : EPX_USE_UNCLEAR;
 }
 
 /* Times of the record become the judge's. */

@@ -133,6 +133,9 @@ typedef struct epx_record_head {
         device_use; /* 1 + percent of the last moments in which its device executed something; 0: not known */
     uint32_t device_milliwatts, device_megahertz; /* 0: not known */
     int64_t device_seen_ns;                       /* when the watchdog asked */
+    /* Both 0 in records of earlier versions. */
+    uint32_t device_processes; /* that have the device; 0: not known */
+    uint32_t device_own;       /* 1 + percent of this process alone; 0: not known */
     _Alignas(64) uint32_t phase;
     uint32_t phase_changes; /* odd while the phase is being changed */
     int64_t phase_ns, phase_budget_ms;

@@ -13,6 +13,8 @@ typedef struct epx_recorder_use {
     int32_t percent;    /* of the last moments in which it executed something; -1: not known */
     int32_t milliwatts; /* 0: not known */
     int32_t megahertz;
+    int32_t processes; /* that have it; 0: not known */
+    int32_t own;       /* percent of this process alone; -1: not known */
 } epx_recorder_use_t;
 
 /* What epx_record_open needs when everything has been resolved. */

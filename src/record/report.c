@@ -221,8 +221,14 @@ static int device_of(const epx_job_view_t *view, const epx_verdict_t *v, page_t 
     const epx_record_head_t *head = head_at(view, v->rank);
     if (head == NULL || head->device_use == 0)
         return 0;
-    line(page, "its device", "%u%% busy, %.0f W, %u MHz; median of its domain %u%%, %.0f W, %u MHz",
-         head->device_use - 1, head->device_milliwatts * 1e-3, head->device_megahertz,
+    char shared[64] = "";
+    if (head->device_processes > 1 && head->device_own > 0)
+        snprintf(shared, sizeof(shared), " (%u%% this process, of %u there)", head->device_own - 1,
+                 head->device_processes);
+    else if (head->device_processes > 1)
+        snprintf(shared, sizeof(shared), " (all of %u processes there)", head->device_processes);
+    line(page, "its device", "%u%% busy%s, %.0f W, %u MHz; median of its domain %u%%, %.0f W, %u MHz",
+         head->device_use - 1, shared, head->device_milliwatts * 1e-3, head->device_megahertz,
          median_of(view, head->domain, offsetof(epx_record_head_t, device_use)) - 1,
          median_of(view, head->domain, offsetof(epx_record_head_t, device_milliwatts)) * 1e-3,
          median_of(view, head->domain, offsetof(epx_record_head_t, device_megahertz)));
@@ -379,6 +385,19 @@ static const char *action_word(epx_action_t action)
     return (int)action >= 0 && action <= EPX_ACTION_WAIT ? words[action] : "wait";
 }
 
+static void put_device(page_t *page, const epx_record_head_t *head)
+{
+    char own[32] = "null", processes[32] = "null";
+    if (head->device_own > 0)
+        snprintf(own, sizeof(own), "%u", head->device_own - 1);
+    if (head->device_processes > 0)
+        snprintf(processes, sizeof(processes), "%u", head->device_processes);
+    put(page,
+        "  \"device\": {\"busy_percent\": %u, \"watts\": %.1f, \"megahertz\": %u, \"processes\": %s, "
+        "\"own_percent\": %s},\n",
+        head->device_use - 1, head->device_milliwatts * 1e-3, head->device_megahertz, processes, own);
+}
+
 static void put_ranks(const epx_job_view_t *view, page_t *page)
 {
     static const char *const places[] = {"no record", "closed", "outside", "enqueued", "inside", "waits"};
@@ -418,8 +437,7 @@ void epx_report_json(const epx_job_view_t *view, const epx_verdict_t *v, char *t
         ",\n",
         v->wave, v->sequence, v->expected, v->seen);
     if (head != NULL && head->device_use > 0)
-        put(&page, "  \"device\": {\"busy_percent\": %u, \"watts\": %.1f, \"megahertz\": %u},\n",
-            head->device_use - 1, head->device_milliwatts * 1e-3, head->device_megahertz);
+        put_device(&page, head);
     const epx_record_head_t *told = head_told(view, v);
     if (told != NULL) {
         char versions_text[512];

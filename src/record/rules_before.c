@@ -48,7 +48,10 @@ static int is_held_by_work(const epx_scene_t *s)
     int busy = is_device_busy(s);
     if (busy >= 0)
         return busy;
-    /* Nobody asked the device; its stream has come to a marker behind the last call, and not to the next. */
+    if (f->use == EPX_USE_UNCLEAR && f->stands != EPX_STANDS_BEFORE)
+        return -1;
+    /* Nobody asked the device, or not whose work it does; its stream has come to a marker behind the last
+     * call, and not to the next. */
     if (f->stands == EPX_STANDS_BEFORE)
         return f->marked_last ? 1 : -1;
     return f->life == EPX_LIFE_RUNS ? 1 : f->life == EPX_LIFE_SLEEPS ? 0 : -1;

@@ -53,11 +53,13 @@ int epx_signs_are_bad(epx_recorder_h r, int64_t now, int64_t tick)
 
 void epx_signs_note_use(epx_recorder_h r)
 {
-    epx_recorder_use_t use = {.percent = -1};
+    epx_recorder_use_t use = {.percent = -1, .own = -1};
     if (r->use == NULL || !r->use((int32_t)epx_get32((const uint32_t *)&r->head->device), &use))
         return;
     epx_put32(&r->head->device_milliwatts, (uint32_t)use.milliwatts);
     epx_put32(&r->head->device_megahertz, (uint32_t)use.megahertz);
+    epx_put32(&r->head->device_processes, (uint32_t)use.processes);
+    epx_put32(&r->head->device_own, (uint32_t)(use.own + 1));
     epx_put_time(&r->head->device_seen_ns, epx_clock_ns());
     epx_put32(&r->head->device_use, (uint32_t)(use.percent + 1));
 }

@@ -54,13 +54,24 @@ static int32_t bus(int32_t index, char text[EPX_DEVICE_BUS_BYTES])
     return snprintf(text, EPX_DEVICE_BUS_BYTES, "0000:%02x:00.0", (unsigned)index) > 0;
 }
 
-/* What the library that stands in for NVML says of every GPU. */
+/* What the library that stands in for NVML says of every GPU: whether another process has it too, and how
+ * much of the use is this one's (-1: it has no sample, since it used nothing). HIDDEN: PIDs are another
+ * namespace's. */
+enum { HIDDEN = 2, MANY = 3 };
+static int others, own = -1; /* MANY: two others */
+
 static void use_is(int percent)
 {
     FILE *file = fopen(told, "w");
     cr_assert(file != NULL);
     for (int g = 0; g < RANKS; g++)
         fprintf(file, "use %d %d\npower %d 412000\nclock %d 1755\n", g, percent, g, g);
+    for (int g = 0; g < RANKS && others; g++)
+        fprintf(file, "process %d 1\nprocess %d %d\n", g, g, others == HIDDEN ? 2 : (int)getpid());
+    for (int g = 0; g < RANKS && others == MANY; g++)
+        fprintf(file, "process %d 3\n", g);
+    for (int g = 0; g < RANKS && own >= 0; g++)
+        fprintf(file, "process-use %d 1 99\nprocess-use %d %d %d\n", g, g, (int)getpid(), own);
     fclose(file);
 }
 
@@ -112,6 +123,8 @@ static void begin(const char *on, int percent)
     snprintf(path, sizeof(path), "%s/tests/plugins/fake_nvml.so", build != NULL ? build : "build");
     cr_assert_eq(epx_health_gpu_use(path, "0000:00:00.0", &use), EPX_OK, "%s", epx_last_error());
     cr_assert_eq(use.percent, percent);
+    cr_assert_eq(use.processes, others == 0 || others == HIDDEN ? 0 : others == MANY ? 3 : 2);
+    cr_assert_eq(use.own, others == 0 || others == HIDDEN ? -1 : own >= 0 ? own : 0);
     if (strcmp(on, "nccl") != 0)
         return;
     snprintf(library, sizeof(library), "%s/tests/plugins/nccl.so", build != NULL ? build : "build");
@@ -387,8 +400,12 @@ static void stuck(const char *on, const char *transport, const char *fault, int 
     begin(on, percent);
     run_with(transport, fault);
     expect_verdict(kind, 1, -1, op);
-    char line[80];
-    snprintf(line, sizeof(line), "%d%% busy, 412 W, 1755 MHz; median of its domain %d%%", percent, percent);
+    char line[120];
+    char shared[64] = "";
+    if (others != 0)
+        snprintf(shared, sizeof(shared), " (%d%% this process, of %d there)", own >= 0 ? own : 0, 2);
+    snprintf(line, sizeof(line), "%d%% busy%s, 412 W, 1755 MHz; median of its domain %d%%", percent, shared,
+             percent);
     cr_expect(reported != NULL && strstr(reported, line) != NULL, "no '%s' in: %s", line, reported);
     free(reported);
     end();
@@ -439,6 +456,38 @@ Test(record_device, a_stream_that_does_not_go_on_while_the_device_is_idle)
 Test(record_device, a_stream_that_does_not_go_on_while_the_device_is_idle_apart)
 {
     stuck("nccl", "ragged", AHEAD_OF_DISPATCH, 0, EPX_VERDICT_STREAM_BLOCKED, "dispatch");
+}
+
+/* Another process keeps the GPU busy: what this one does there counts. */
+Test(record_device, a_stream_that_does_not_go_on_while_others_have_the_device)
+{
+    others = 1;
+    stuck("nccl", "ragged", AHEAD_OF_DISPATCH, 99, EPX_VERDICT_STREAM_BLOCKED, "dispatch");
+}
+
+/* With more of them it may only not have been seen: nobody is named. */
+Test(record_device, a_device_that_many_have)
+{
+    others = MANY;
+    begin("nccl", 99);
+    run_with("pooled_wave", AHEAD_OF_COMBINE);
+    expect_verdict(EPX_VERDICT_UNKNOWN, -1, -1, "combine");
+    end();
+}
+
+Test(record_device, processes_of_another_namespace_are_not_taken_for_this_one)
+{
+    others = HIDDEN;
+    own = 60;
+    begin("nccl", 99); /* looks at what is known */
+    end();
+}
+
+Test(record_device, a_foreign_kernel_on_a_device_that_others_have_too)
+{
+    others = 1;
+    own = 60;
+    stuck("nccl", "ragged", AHEAD_OF_DISPATCH, 99, EPX_VERDICT_STUCK_BEFORE_OP, "dispatch");
 }
 
 static void lost(const char *on, const char *transport)

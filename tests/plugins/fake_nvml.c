@@ -8,6 +8,7 @@
  *   errors GPU LINK COUNTER CODE VALUE   answer about a link's counter; likewise
  *   fabric GPU CODE STATE
  *   xid GPU NUMBER            an event, given out once each, in order
+ *   process GPU PID           has it; and process-use GPU PID PERCENT, what it used just now
  *   use GPU PERCENT           and power GPU MILLIWATTS, clock GPU MEGAHERTZ; on bus 0000:GPU:00.0
  * Structures are laid out here once more, so that a slip in the reader's own shows.
  */
@@ -51,6 +52,19 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **handle);
 int nvmlDeviceGetUtilizationRates(void *handle, struct use *use);
 int nvmlDeviceGetPowerUsage(void *handle, unsigned int *milliwatts);
 int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned int *megahertz);
+struct process {
+    unsigned int pid;
+    unsigned long long bytes;
+    unsigned int instance, compute;
+};
+struct process_use {
+    unsigned int pid;
+    unsigned long long when_us;
+    unsigned int gpu, memory, encoder, decoder;
+};
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *count, struct process *process);
+int nvmlDeviceGetProcessUtilization(void *handle, struct process_use *use, unsigned int *count,
+                                    unsigned long long after_us);
 int nvmlEventSetCreate(void **set);
 int nvmlDeviceRegisterEvents(void *handle, unsigned long long kinds, void *set);
 int nvmlEventSetWait_v2(void *set, struct event *event, unsigned int timeout_ms);
@@ -183,6 +197,31 @@ int nvmlDeviceGetPowerUsage(void *handle, unsigned int *milliwatts)
 int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned int *megahertz)
 {
     return kind == 1 ? tell(handle, "clock", megahertz) : 2;
+}
+
+/* The n-th line about a GPU's processes becomes one element; as many as there is room for. */
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *count, struct process *process)
+{
+    char words[64];
+    unsigned int room = *count;
+    unsigned long long pid, none;
+    snprintf(words, sizeof words, "process %d", number_of(handle));
+    for (*count = 0; *count < room && find(words, (int)*count, &pid, &none) >= 1; ++*count)
+        process[*count] = (struct process){.pid = (unsigned int)pid, .instance = ~0u, .compute = ~0u};
+    return OK;
+}
+
+int nvmlDeviceGetProcessUtilization(void *handle, struct process_use *use, unsigned int *count,
+                                    unsigned long long after_us)
+{
+    char words[64];
+    unsigned int room = *count;
+    unsigned long long pid, percent;
+    snprintf(words, sizeof words, "process-use %d", number_of(handle));
+    for (*count = 0; *count < room && find(words, (int)*count, &pid, &percent) == 2; ++*count)
+        use[*count] = (struct process_use){
+            .pid = (unsigned int)pid, .when_us = after_us + 1, .gpu = (unsigned int)percent};
+    return *count > 0 ? OK : 6; /* not found */
 }
 
 int nvmlEventSetCreate(void **set)
