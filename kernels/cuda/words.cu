@@ -3,8 +3,8 @@
  * invariants W1 to W4 are in include/epx/kernels_words.h. SPDX-License-Identifier: Apache-2.0
  *
  * Waits are one block: every thread looks at the words of some ranks, and the block votes. What else may end
- * a wait is looked at only while something is still awaited, so that a wait whose words are there costs one
- * look.
+ * a wait is looked at only while something is still awaited, and not at every turn, so that a wait whose
+ * words are there costs one look, and one whose words are about to come sees them at once.
  */
 #include <epx/kernels_words.h>
 
@@ -18,7 +18,14 @@ namespace epx
 namespace
 {
 
-enum { WORD_THREADS = 1024, BOX_THREADS = 512, BOX_BLOCKS = 16, HOST_LOOKS = 64, TELL_LOOKS = 2048 };
+enum {
+    WORD_THREADS = 1024,
+    BOX_THREADS = 512,
+    BOX_BLOCKS = 16,
+    AROUND_LOOKS = 8,
+    HOST_LOOKS = 64,
+    TELL_LOOKS = 2048
+};
 
 __device__ inline uint64_t load_acquire(const uint64_t *word)
 {
@@ -171,8 +178,8 @@ __device__ inline int look_around(const epx_words_t &words, int64_t begin, int64
     if (threadIdx.x == 0) {
         if (now_ns() - begin > timeout_ns)
             why |= WHY_TIME;
-        /* A look at the host's memory takes as long as the rest of the turn. */
-        if (turn % HOST_LOOKS == 0 && look(&words.halt->by_host) != 0)
+        /* A look at the host's memory takes as long as many turns. */
+        if (turn % HOST_LOOKS == HOST_LOOKS - 1 && look(&words.halt->by_host) != 0)
             why |= WHY_HOST;
     }
     return why;
@@ -284,18 +291,17 @@ __device__ inline void do_beside(const epx_word_beside_t &beside)
 __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant__ epx_k_word_wait_t args)
 {
     const epx_words_t &words = args.words;
+    const uint64_t *row = word_at(words, words.rank, words.words, (int64_t)args.channel * words.ranks);
     behind_previous();
     if (shut(args.gate))
         return;
-    awaited what = {word_at(words, words.rank, words.words, (int64_t)args.channel * words.ranks),
-                    args.peer < 0 ? 0 : args.peer,
-                    args.peer < 0 ? words.ranks - 1 : args.peer,
-                    1,
-                    epoch_value(args.epoch),
-                    args.at_least != 0};
+    awaited what = {row, args.peer < 0 ? 0 : args.peer, args.peer < 0 ? words.ranks - 1 : args.peer,
+                    1,   epoch_value(args.epoch),       args.at_least != 0};
     int64_t begin = now_ns();
     uint32_t turn = 0;
     for (; is_pending(what); turn++) {
+        if (turn % AROUND_LOOKS != AROUND_LOOKS - 1)
+            continue;
         if (turn % TELL_LOOKS == TELL_LOOKS - 1 && threadIdx.x == 0 && args.progress != nullptr)
             tell_waiting(words, what, args.progress, begin, args.name);
         int why = look_around(words, begin, args.timeout_ns, turn) | look_for_failures(args);
@@ -319,6 +325,7 @@ __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant
         give_up(words, what, why, args.tag, 0);
         return;
     }
+    let_next_begin(); /* what is left to do here is done by the time that it has begun */
     if (threadIdx.x == 0) {
         end_waiting(args.progress, turn + 1);
         if (args.progress != nullptr && args.seen)
@@ -341,23 +348,36 @@ __device__ inline uint64_t begin_or_value(const epx_k_word_post_t &args)
     return base + args.epoch.add;
 }
 
+/*
+ * What does not depend on the kernel ahead is looked up while that one ends: where the blocks of words are,
+ * and whether the group has ended. Who ends it a moment later finds one more word set, as ever: looks and
+ * posts of ranks are in no order.
+ */
 __global__ void __launch_bounds__(WORD_THREADS) post_words(const __grid_constant__ epx_k_word_post_t args)
 {
     const epx_words_t &words = args.words;
+    int32_t first = args.peer < 0 ? 0 : args.peer, last = args.peer < 0 ? words.ranks - 1 : args.peer;
+    int32_t p = first + (int32_t)threadIdx.x;
+    char *block = p <= last ? block_of(words, p) : nullptr;
+    bool ended = has_ended(words);
     behind_previous();
+    let_next_begin();
     bool closed = args.only_failed ? *(const volatile int32_t *)args.gate >= 0 : shut(args.gate);
     uint64_t value = begin_or_value(args);
-    if (has_ended(words) || closed)
+    if (ended || closed)
         return;
     int64_t offset = args.failure ? words.failures : words.words;
     int64_t row = args.channel;
     if (args.failure_rows > 0)
         row += (int64_t)(value % (uint64_t)args.failure_rows);
     int64_t place = row * words.ranks + words.rank;
-    int32_t first = args.peer < 0 ? 0 : args.peer, last = args.peer < 0 ? words.ranks - 1 : args.peer;
-    __threadfence_system(); /* W1 */
-    for (int32_t p = first + (int32_t)threadIdx.x; p <= last; p += (int32_t)blockDim.x)
-        store_release(word_at(words, p, offset, place), value);
+    /* W1: a release is a fence of the whole system, and the kernels ahead have ended for this thread. */
+    while (p <= last) {
+        store_release((uint64_t *)(block + offset) + place, value);
+        p += (int32_t)blockDim.x;
+        if (p <= last)
+            block = block_of(words, p);
+    }
     if (threadIdx.x == 0 && args.progress != nullptr)
         put_progress(args.progress->posted, value, args.name);
 }
