@@ -148,6 +148,8 @@ typedef struct epx_wait {
     const epx_patience_t *patience; /* or NULL */
     epx_progress_words_t *progress; /* as in epx_k_word_wait_t */
     uint32_t name, last_word;       /* last_word: `seen` is said */
+    int32_t behind_post;            /* as in epx_k_word_wait_t, with begin */
+    epx_lane_begin_of_t begin;
 } epx_wait_t;
 
 /* What a wait saw; filled on success and on error. While it lasts peer, expected and seen are kept current as

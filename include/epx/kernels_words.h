@@ -161,6 +161,11 @@ typedef struct epx_k_word_wait {
      * ended well, that the call's words are here. NULL: nothing is said. */
     epx_progress_words_t *progress;
     uint32_t name, seen;
+    /* 1: only kernels of the library stand between this rank's own post of these words and the wait. So it
+     * looks while the post ends, reckons the epoch from `begin` as that may do (words NULL: from `epoch`),
+     * and ends behind it. */
+    int32_t behind_post;
+    epx_lane_begin_of_t begin;
 } epx_k_word_wait_t;
 
 /* One step of an exchange: block `send` [bytes] of every rank to receive [ranks, bytes] of every rank. Where

@@ -85,6 +85,7 @@ typedef struct epx_lane {
     int32_t ended;           /* 1: the pass's last wait ends it on the device */
     int32_t begins;          /* 1: a pass has begun, and no call of it has told the device's words yet */
     int32_t routes;          /* 1: likewise a route, which the kernel that reads its ids tells them */
+    int32_t adjoins;         /* 1: the finish that is being made follows its start in the stream at once */
     epx_lane_words_t *words; /* device, where epochs are resident (EPX_FABRIC_CAPTURABLE); else NULL */
     uint64_t acknowledged[EPX_LANE_CREDITS]; /* of this pass, less base: for words->credit */
     epx_progress_words_t *progress;          /* the address for kernels; NULL: nothing is recorded there */

@@ -288,18 +288,12 @@ __device__ inline void do_beside(const epx_word_beside_t &beside)
         end_pass(beside.words, beside.head, beside.acknowledged);
 }
 
-__global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant__ epx_k_word_wait_t args)
+/* All threads: whether the words have come. turn: looks taken. */
+__device__ inline bool wait_for(const epx_k_word_wait_t &args, const awaited &what, uint32_t &turn)
 {
     const epx_words_t &words = args.words;
-    const uint64_t *row = word_at(words, words.rank, words.words, (int64_t)args.channel * words.ranks);
-    behind_previous();
-    if (shut(args.gate))
-        return;
-    awaited what = {row, args.peer < 0 ? 0 : args.peer, args.peer < 0 ? words.ranks - 1 : args.peer,
-                    1,   epoch_value(args.epoch),       args.at_least != 0};
     int64_t begin = now_ns();
-    uint32_t turn = 0;
-    for (; is_pending(what); turn++) {
+    for (turn = 0; is_pending(what); turn++) {
         if (turn % AROUND_LOOKS != AROUND_LOOKS - 1)
             continue;
         if (turn % TELL_LOOKS == TELL_LOOKS - 1 && threadIdx.x == 0 && args.progress != nullptr)
@@ -320,12 +314,38 @@ __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant
                 verdict_dead(args.verdict, EPX_ERR_PEER, culprit, nullptr);
             if (threadIdx.x == 0)
                 end_waiting(args.progress, turn + 1);
-            return;
+        } else {
+            give_up(words, what, why, args.tag, 0);
         }
-        give_up(words, what, why, args.tag, 0);
-        return;
+        return false;
     }
+    return true;
+}
+
+/*
+ * Behind this rank's own post nothing is waited for before the words are looked at: all that stands before
+ * the post has ended when it lets this kernel begin, and the post writes nothing that is read here, the base
+ * of the epochs excepted, which is reckoned instead. Whoever follows finds the post ended, since this one
+ * ends behind it.
+ */
+__global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant__ epx_k_word_wait_t args)
+{
+    const epx_words_t &words = args.words;
+    const epx_lane_begin_of_t &pass = args.begin;
+    const uint64_t *row = word_at(words, words.rank, words.words, (int64_t)args.channel * words.ranks);
+    uint32_t turn = 0;
+    if (!args.behind_post)
+        behind_previous();
+    bool reckoned = args.behind_post && pass.words != nullptr;
+    uint64_t epoch = reckoned ? lane_base(pass.words, pass.head, pass.generation) + args.epoch.add
+                              : epoch_value(args.epoch);
+    awaited what = {row,   max(args.peer, 0), args.peer < 0 ? words.ranks - 1 : args.peer, 1,
+                    epoch, args.at_least != 0};
+    bool arrived = !shut(args.gate) && wait_for(args, what, turn);
+    behind_previous();
     let_next_begin(); /* what is left to do here is done by the time that it has begun */
+    if (!arrived)
+        return;
     if (threadIdx.x == 0) {
         end_waiting(args.progress, turn + 1);
         if (args.progress != nullptr && args.seen)

@@ -209,7 +209,12 @@ epx_status_t epx_dispatch(epx_plan_h plan, int32_t wave, const void *x, epx_batc
                           epx_stream_t stream)
 {
     epx_status_t status = epx_dispatch_start(plan, wave, x, batch, stream);
-    return status == EPX_OK ? epx_dispatch_finish(plan, wave, batch, stream) : status;
+    if (status != EPX_OK)
+        return status;
+    plan->base.lane->adjoins = 1;
+    status = epx_dispatch_finish(plan, wave, batch, stream);
+    plan->base.lane->adjoins = 0;
+    return status;
 }
 
 /* ---- combine ---------------------------------------------------------------------------------------------------- */
@@ -266,7 +271,12 @@ epx_status_t epx_combine(epx_plan_h plan, int32_t wave, const void *y, void *out
         status = need(out, "epx_combine", "out");
     if (status == EPX_OK)
         status = epx_combine_start(plan, wave, y, stream);
-    return status == EPX_OK ? epx_combine_finish(plan, wave, out, stream) : status;
+    if (status != EPX_OK)
+        return status;
+    plan->base.lane->adjoins = 1;
+    status = epx_combine_finish(plan, wave, out, stream);
+    plan->base.lane->adjoins = 0;
+    return status;
 }
 
 /* ---- backward --------------------------------------------------------------------------------------------------- */

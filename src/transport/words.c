@@ -153,6 +153,8 @@ static epx_wait_t resident_request(const epx_plan_base_t *plan, const epx_move_w
                                    epx_wait_t request)
 {
     request.gate = epx_resident_gate(plan);
+    if (request.behind_post)
+        request.begin = epx_lane_begin_of(plan);
     request.beside = (epx_word_beside_t){
         .tell_from = wait->tell_from, .tell_to = wait->tell_to, .tell_bytes = (int64_t)wait->tell_bytes};
     if (wait->last) {
@@ -180,6 +182,7 @@ static epx_wait_t wait_request(const epx_transport_t *transport, const epx_plan_
         .peer = wait->peer,
         .mode = wait->mode,
         .timeout_ms = transport->env.shape->timeout_ms,
+        .behind_post = wait->behind_post,
         .tag = tag_of(wait->move, wait->wave, wait->lane, wait->wave % transport->env.shape->depth)};
     if (epx_errors_come_late(transport)) {
         request.verdict = epx_route_for_kernels(plan);

@@ -51,7 +51,9 @@ epx_status_t epx_nccl_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_
                               .tag = wait->tag,
                               .progress = wait->progress,
                               .name = wait->name,
-                              .seen = wait->last_word};
+                              .seen = wait->last_word,
+                              .behind_post = wait->behind_post,
+                              .begin = wait->begin};
     for (int32_t i = 0; i < wait->watches; i++) {
         args.watch[i].channel = wait->watch[i].channel;
         args.watch[i].rows = wait->watch[i].rows;
