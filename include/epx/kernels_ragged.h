@@ -114,8 +114,9 @@ typedef struct epx_k_ragged_return {
     epx_type_t row_type;
     const void *src; /* row_bytes apart */
     int64_t row_bytes;
-    int32_t units;   /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
-    int32_t without; /* 1 + the peer whose runs are left out; 0: none */
+    int32_t units;     /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
+    int32_t without;   /* 1 + the peer whose runs are left out; 0: none */
+    int64_t rows_most; /* of all runs together at most: few go another way; 0: not known */
     /* NULL, or first, count, list and weights are those of the rows' sender (wire_first and so on of
      * epx_k_ragged_layout_t): j = run.row + r, and x goes on by *home_start - *wire_start. */
     const int64_t *home_start, *wire_start;

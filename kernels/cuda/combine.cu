@@ -198,10 +198,9 @@ __global__ void __launch_bounds__(B::THREADS, 1) combine_bulk(const __grid_const
  */
 bool goes_by_bulk(const epx_k_combine_t *args, int blocks)
 {
-    constexpr int64_t ENOUGH = 32 * 1024;
     int64_t bytes = args->tokens * args->width * element_bytes(args->row_type);
     return args->first && args->last && args->columns <= WARP && args->out_type == args->row_type &&
-           bytes >= ENOUGH * blocks;
+           bytes >= BULK_ENOUGH * blocks;
 }
 
 bool is_aligned(const epx_k_combine_t *args)

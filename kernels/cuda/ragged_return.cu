@@ -138,11 +138,15 @@ template <typename T, int N> launch_site site;
 launch_site checksum_site;
 template <typename B, typename T, int N> launch_site bulk_site;
 
-template <typename B, typename T, int N>
-epx_status_t return_by_bulk(const epx_k_ragged_return_t *args, epx_stream_t stream)
+/* Whether there are too few rows for bulk copies. */
+bool are_few(const epx_k_ragged_return_t *args, int blocks)
 {
-    int blocks =
-        persistent_blocks(bulk_site<B, T, N>, return_bulk<B, T, N>, B::THREADS, B::SHARED, args->units);
+    return args->rows_most > 0 && args->rows_most * args->row_bytes < BULK_ENOUGH * blocks;
+}
+
+template <typename B, typename T, int N>
+epx_status_t return_by_bulk(const epx_k_ragged_return_t *args, int blocks, epx_stream_t stream)
+{
     return launch("ragged_return", {blocks, B::THREADS, B::SHARED, 1, true}, stream, return_bulk<B, T, N>,
                   *args);
 }
@@ -160,12 +164,15 @@ extern "C" epx_status_t epx_cuda_ragged_return(const epx_k_ragged_return_t *args
         typedef decltype(type) T;
         constexpr int N = decltype(n)::value;
         if constexpr (N > 1) {
-            return return_by_bulk<reduce_build, T, N>(args, stream);
-        } else {
-            int blocks = persistent_blocks(site<T, N>, return_rows<T, N>, REDUCE_THREADS, 0, args->units);
-            return launch("ragged_return", {blocks, REDUCE_THREADS, 0, 1, true}, stream, return_rows<T, N>,
-                          *args);
+            typedef reduce_build B;
+            int blocks = persistent_blocks(bulk_site<B, T, N>, return_bulk<B, T, N>, B::THREADS, B::SHARED,
+                                           args->units);
+            if (!are_few(args, blocks))
+                return return_by_bulk<B, T, N>(args, blocks, stream);
         }
+        int blocks = persistent_blocks(site<T, N>, return_rows<T, N>, REDUCE_THREADS, 0, args->units);
+        return launch("ragged_return", {blocks, REDUCE_THREADS, 0, 1, true}, stream, return_rows<T, N>,
+                      *args);
     });
     if (status != EPX_OK || args->sum_offset < 0)
         return status;

@@ -25,6 +25,9 @@ struct sum_build : bulk_build<OF_WARPS, OF_SLOTS, OF_BYTES, 1> {
 };
 typedef sum_build<16, 3, 3584> reduce_build;
 
+/* Bytes of sums for each of the blocks: fewer are sooner there without bulk copies. */
+constexpr int64_t BULK_ENOUGH = 32 * 1024;
+
 /* What is to be done with a slot: one load. */
 struct alignas(16) reduce_note {
     char *out; /* NULL: the piece has more terms */

@@ -228,6 +228,7 @@ static const void **kept_y(const epx_ragged_call_t *call)
 /* What all sums have in common. */
 static epx_k_ragged_return_t new_return(const epx_ragged_call_t *call, const target_t *to, const void *rows)
 {
+    int64_t every = call->shape->ranks * call->shape->tokens_max, room = call->ragged->areas.wire_rows_max;
     return (epx_k_ragged_return_t){
         .units = call->shape->sm_budget,
         .dst = call->ragged->destinations,
@@ -239,7 +240,8 @@ static epx_k_ragged_return_t new_return(const epx_ragged_call_t *call, const tar
         .width = call->shape->width,
         .row_type = call->shape->row_type,
         .src = rows,
-        .row_bytes = call->shape->row_bytes};
+        .row_bytes = call->shape->row_bytes,
+        .rows_most = every < room ? every : room};
 }
 
 /* Rank wire: sums of each wire row, written straight into the return area of its sender. */

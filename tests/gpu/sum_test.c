@@ -171,7 +171,8 @@ static void ragged_return(void)
         twin_t run = twin_make((size_t)runs * sizeof(epx_run_t)), rows = twin_make((size_t)runs * 8),
                peers = twin_make(16), ahead = twin_make(16);
         /* Lists by the rows' sender: entries stand `on` further than a row's list says. */
-        int by_sender = dice_range(&dice, 0, 1) != 0, without = dice_range(&dice, 0, 2) == 0;
+        int by_sender = dice_range(&dice, 0, 1) != 0, without = dice_range(&dice, 0, 2) == 0,
+            few = dice_range(&dice, 0, 1) != 0; /* these go another way */
         int64_t on = by_sender ? dice_range(&dice, -5, 5) : 0;
         longs(&ahead)[0] = on + 7;
         longs(&ahead)[1] = 7;
@@ -206,7 +207,8 @@ static void ragged_return(void)
                                           .row_type = l.type,
                                           .src = side_of(&l.row, device),
                                           .row_bytes = l.stride,
-                                          .without = without ? 2 : 0};
+                                          .without = without ? 2 : 0,
+                                          .rows_most = few ? l.n : 0};
             if (args.weights != NULL)
                 args.weights -= on;
             if (by_sender) {

@@ -172,6 +172,82 @@ static void word_wait(void)
     }
 }
 
+/*
+ * A wait right behind its rank's own post, which begins the pass: the epoch is that pass's, though the base
+ * may be an old one yet, whose words are still there. What the others do before they post, some of it when
+ * the wait has begun, is seen behind it.
+ */
+static void word_wait_behind_post(void)
+{
+    enum { GENERATION = 7, CALL = 3, TOLD = 4 };
+    for (dice_t dice; gpu_round(&dice, 30);) {
+        place_t p = make_place(&dice);
+        int32_t rank = (int32_t)dice_range(&dice, 0, p.ranks - 1), before = gpu_small() != 0;
+        twin_t lane = twin_make(sizeof(epx_lane_words_t)), head = twin_make(sizeof(epx_plan_head_t)),
+               from = twin_make(TOLD * 8), sent = twin_make(TOLD * 8);
+        epx_lane_words_t *words = (epx_lane_words_t *)(void *)lane.host;
+        epx_plan_head_t *plan = (epx_plan_head_t *)(void *)head.host;
+        memset(words, 0, lane.bytes), memset(plan, 0, head.bytes), memset(from.host, 0, from.bytes);
+        words->passes = (uint64_t)dice_range(&dice, 1, 1000);
+        plan->number = (uint64_t)dice_range(&dice, 1, 1000), plan->valid = 1;
+        uint64_t base = (uint64_t)GENERATION << 48 | words->passes << 24 | plan->number << 14,
+                 old = base - ((uint64_t)1 << 24), *to = epx_device_cuda.allocate_shared(TOLD * 8);
+        words->base = old;
+        twin_send(&lane), twin_send(&head), twin_send(&from), twin_send(&sent);
+        epx_stream_t mine = NULL, others = NULL;
+        CHECK(epx_device_cuda.stream_create(&mine) == EPX_OK, "%s", epx_last_error());
+        CHECK(epx_device_cuda.stream_create(&others) == EPX_OK, "%s", epx_last_error());
+        epx_k_word_post_t post = {.channel = 1, .peer = -1, .epoch = {.add = old + CALL}};
+        for (int32_t r = 0; r < p.ranks; r++)
+            post_both(&p, post, r, NULL);
+        gpu_finish();
+        epx_lane_begin_of_t pass = {.words = (epx_lane_words_t *)(void *)lane.device,
+                                    .head = (const epx_plan_head_t *)(const void *)head.device,
+                                    .generation = GENERATION};
+        for (int32_t turn = 0; turn < 2; turn++) {
+            if (turn == before) {
+                post.words = words_of(&p, rank, 1);
+                post.epoch = (epx_epoch_t){.base = &pass.words->base, .add = CALL};
+                post.begin = pass;
+                epx_k_word_wait_t wait = {
+                    .words = words_of(&p, rank, 1),
+                    .channel = 1,
+                    .peer = -1,
+                    .epoch = post.epoch,
+                    .gate = &pass.head->valid,
+                    .verdict = {.head = NULL},
+                    .beside = {.tell_from = from.device, .tell_to = to, .tell_bytes = TOLD * 8},
+                    .timeout_ns = LONG_NS,
+                    .behind_post = 1,
+                    .begin = pass};
+                CHECK(epx_cuda_word_post(&post, mine) == EPX_OK, "%s", epx_last_error());
+                CHECK(epx_cuda_word_wait(&wait, mine) == EPX_OK, "%s", epx_last_error());
+                continue;
+            }
+            CHECK(epx_device_cuda.copy(from.device, sent.device, sent.bytes, others) == EPX_OK, "%s",
+                  epx_last_error());
+            for (int32_t r = 0; r < p.ranks; r++) {
+                post = (epx_k_word_post_t){
+                    .words = words_of(&p, r, 1), .channel = 1, .peer = -1, .epoch = {.add = base + CALL}};
+                if (r != rank)
+                    CHECK(epx_cuda_word_post(&post, others) == EPX_OK, "%s", epx_last_error());
+            }
+            if (before)
+                CHECK(epx_device_cuda.synchronize(others) == EPX_OK, "%s", epx_last_error());
+        }
+        CHECK(epx_device_cuda.synchronize(others) == EPX_OK, "%s", epx_last_error());
+        CHECK(epx_device_cuda.synchronize(mine) == EPX_OK, "%s", epx_last_error());
+        epx_device_cuda.stream_destroy(mine), epx_device_cuda.stream_destroy(others);
+        CHECK(p.halt->ended == 0, "a wait gave up: status %d, peer %d", p.halt->status, p.halt->peer);
+        /* A rank alone waits for nobody else's copy. */
+        CHECK(p.ranks == 1 || memcmp(to, sent.host, sent.bytes) == 0, "what is told is older than the words");
+        words->base = base;
+        twin_same(&lane, "the lane's words");
+        epx_device_cuda.release_shared(to, TOLD * 8);
+        free_place(&p);
+    }
+}
+
 /* One rank's word is missing: the wait ends in time, says for whom it waited, and ends the group at all
  * ranks. */
 static void word_wait_in_vain(void)
@@ -260,7 +336,10 @@ static void word_exchange(void)
     }
 }
 
-const gpu_test_t gpu_words_tests[] = {
-    {"word_post", word_post},         {"lane_words", lane_words},
-    {"word_wait", word_wait},         {"word_wait_in_vain", word_wait_in_vain},
-    {"word_exchange", word_exchange}, {NULL, NULL}};
+const gpu_test_t gpu_words_tests[] = {{"word_post", word_post},
+                                      {"lane_words", lane_words},
+                                      {"word_wait", word_wait},
+                                      {"word_wait_behind_post", word_wait_behind_post},
+                                      {"word_wait_in_vain", word_wait_in_vain},
+                                      {"word_exchange", word_exchange},
+                                      {NULL, NULL}};
