@@ -112,7 +112,8 @@ inline epx_status_t launch(const char *what, const shape1 &shape, epx_stream_t s
 /* In a kernel launched early: all before it in the stream is done and visible from here on. */
 __device__ inline void behind_previous() { cudaGridDependencySynchronize(); }
 
-/* In the kernel before it: the next one may begin, and wait. */
+/* In the kernel before it: the next one may begin, and wait. Only behind its own behind_previous(): a wait
+ * that stands right behind its post relies on it. */
 __device__ inline void let_next_begin() { cudaTriggerProgrammaticLaunchCompletion(); }
 
 /* As many blocks as the work has pieces, but no more than run at once. */
