@@ -36,7 +36,9 @@ static int is_waiting(const epx_record_operation_t *op, const epx_record_progres
 {
     int looks = op->kind == EPX_RECORD_FOREIGN || progress->wait_mode == EPX_RECORD_EXCHANGE ||
                 __atomic_load_n(&progress->wait.peer, __ATOMIC_RELAXED) >= 0;
-    return looks && get_time(&progress->wait_begun_ns) != 0;
+    /* A kernel of which blocks are missing has not come to waiting for anybody. */
+    int is_whole = progress->blocks_arrived >= progress->blocks;
+    return looks && is_whole && get_time(&progress->wait_begun_ns) != 0;
 }
 
 /* Which of the open operations a rank is in: one that waits, else one that was called and has not begun, else
