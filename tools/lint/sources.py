@@ -17,8 +17,8 @@ LEFT_OVER = re.compile(r"\b(" + "|".join(a + b for a, b in [("TO", "DO"), ("FIX"
 
 
 def read_layers():
-    """The table as {"allow": [([left], [right])], "room": ..., "word": ...}."""
-    table = {"allow": [], "room": [], "word": []}
+    """The table as {"allow": [([left], [right])], "room": ..., "word": ..., "tree": ...}."""
+    table = {"allow": [], "room": [], "word": [], "tree": []}
     for line in (pathlib.Path(__file__).parent / "layers.txt").read_text().splitlines():
         kind, _, rest = line.partition(" ")
         if kind in table:
@@ -63,6 +63,31 @@ def check_includes(path, text, layers):
             str(pathlib.PurePath(target).parent) == rule or (rule == "train" and below(target, rule))
         if not free and not any(opens(rule) for rule in allowed):
             yield number, f"{path} may not include {target}: tools/lint/layers.txt"
+
+
+def check_trees(paths, layers):
+    """In some folders files include each other in no circle; a source and the header of its name are one."""
+    for folder in [f for left, _ in layers["tree"] for f in left]:
+        inside = {p for p in paths if str(pathlib.PurePath(p).parent) == folder}
+        above = {}
+        for path in inside:
+            names = re.findall(r'(?m)^#include "([^"]+)"', pathlib.Path(path).read_text())
+            targets = {stem(t) for n in names for b in INCLUDE_PATHS for t in [str(pathlib.PurePath(b, n))] if t in inside}
+            above.setdefault(stem(path), set()).update(targets - {stem(path)})
+        # What includes nothing of the folder any more goes, until nothing does; what is left stands in circles or above one.
+        while leaves := [s for s, t in above.items() if not t]:
+            above = {s: t - set(leaves) for s, t in above.items() if t}
+        if above:
+            some = min(above)
+            seen = [some]
+            while (some := min(above[some])) not in seen:
+                seen.append(some)
+            circle = " -> ".join(pathlib.PurePath(s).name for s in seen[seen.index(some):] + [some])
+            yield min(p for p in inside if stem(p) == some), f"files of {folder} include each other in a circle: {circle}"
+
+
+def stem(path):
+    return str(pathlib.PurePath(path).with_suffix(""))
 
 
 def check_words(path, code, layers):
@@ -136,6 +161,9 @@ def main():
         for number, what in sorted(found):
             print(f"{path}:{number}: {what}")
         findings += len(found)
+    for path, what in check_trees(sys.argv[1:], layers):
+        print(f"{path}:1: {what}")
+        findings += 1
     return 1 if findings else 0
 
 
