@@ -20,7 +20,9 @@
  * step e says that its block of e is in the box, and that it has taken the blocks of e - 1 from its own
  * boxes, since posts are behind earlier takes in its stream. Who begins step e has seen e - 1 of all ranks,
  * so all of them have taken e - 2, whose box e goes to: no other credit is needed, and no word is more than
- * one step ahead of its reader.
+ * one step ahead of its reader. Where there are lines, a line takes the place of the box: each of its words
+ * carries four bytes and the step, so what has come says so itself, and the sender's word of the step only
+ * tells those that wait whom for.
  */
 #ifndef EPX_KERNELS_WORDS_H
 #define EPX_KERNELS_WORDS_H
@@ -109,6 +111,7 @@ typedef struct epx_words {
     int64_t steps;    /* [exchange channels, ranks] of exchanges */
     int64_t boxes;    /* [exchange channels, 2, ranks] of box_bytes */
     int64_t box_bytes;
+    int64_t lines; /* [exchange channels, 2, ranks] of box_bytes / 4 words, 0 at first; 0: there are none */
     epx_word_halt_t *halt;
 } epx_words_t;
 

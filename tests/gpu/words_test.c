@@ -35,6 +35,8 @@ static place_t make_place(dice_t *dice)
     p.shape.aborts = at, at += row;
     p.shape.steps = at, at += row;
     p.shape.boxes = at, at += 2 * p.ranks * (int64_t)BOX_BYTES;
+    if (dice_range(dice, 0, 1) != 0)
+        p.shape.lines = at, at += 4 * p.ranks * (int64_t)BOX_BYTES;
     p.block_bytes = (at + 255) / 256 * 256;
     p.blocks = twin_make((size_t)(p.ranks * p.block_bytes));
     p.peers = twin_make((size_t)p.ranks * sizeof(void *));

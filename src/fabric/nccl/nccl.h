@@ -42,7 +42,7 @@ typedef struct nccl_part {
 
 /* Offsets in every rank's block of words, all of it device memory. */
 typedef struct nccl_block_layout {
-    int64_t words, failures, aborts, steps, boxes, box_bytes, bytes;
+    int64_t words, failures, aborts, steps, boxes, box_bytes, lines, bytes;
 } nccl_block_layout_t;
 
 /* Device memory of this rank alone. */

@@ -8,7 +8,12 @@
 
 /* Behind `local`, which carries ranks of one process on any machine; across processes it cannot, and this one
  * can. */
-enum { SCORE = 40, PART_ALIGN = 128, FAR_CAPS = EPX_FABRIC_BOUNDED_WAIT | EPX_FABRIC_ONE_SIDED_WORDS };
+enum {
+    SCORE = 40,
+    PART_ALIGN = 128,
+    LINE_MOST = 16384,
+    FAR_CAPS = EPX_FABRIC_BOUNDED_WAIT | EPX_FABRIC_ONE_SIDED_WORDS
+};
 
 static int64_t take(int64_t *end, int64_t bytes)
 {
@@ -29,6 +34,8 @@ static nccl_block_layout_t lay_block(const epx_fabric_config_t *config, int32_t 
     l.aborts = take(&end, row);
     l.steps = take(&end, config->exchange_channels * row);
     l.boxes = take(&end, config->exchange_channels * (int64_t)2 * ranks * l.box_bytes);
+    if (l.box_bytes <= LINE_MOST)
+        l.lines = take(&end, config->exchange_channels * (int64_t)4 * ranks * l.box_bytes);
     l.bytes = end;
     return l;
 }
@@ -259,6 +266,7 @@ static epx_status_t make_words(nccl_fabric_t *fabric)
                                   .steps = l->steps,
                                   .boxes = l->boxes,
                                   .box_bytes = l->box_bytes,
+                                  .lines = l->lines,
                                   .halt = fabric->halt};
     return epx_nccl_register(fabric, block);
 }
