@@ -90,14 +90,20 @@ __device__ inline void block_before(T (&value)[N], T (&all)[N], block_sums<N, T>
     __syncthreads();
 #pragma unroll
     for (int n = 0; n < N; n++) {
-        T sum = lane_id() < warps ? shared.of_warp[n][lane_id()] : 0, through = sum;
+        T sum = lane_id() < warps ? shared.of_warp[n][lane_id()] : 0;
+        if constexpr (sizeof(T) == sizeof(unsigned)) {
+            all[n] = __reduce_add_sync(ALL, sum);
+            value[n] += __reduce_add_sync(ALL, lane_id() < warp ? sum : 0) - own[n];
+        } else {
+            T through = sum;
 #pragma unroll
-        for (int d = 1; d < WARP; d *= 2) {
-            T other = __shfl_up_sync(ALL, through, d);
-            through += lane_id() >= d ? other : 0;
+            for (int d = 1; d < WARP; d *= 2) {
+                T other = __shfl_up_sync(ALL, through, d);
+                through += lane_id() >= d ? other : 0;
+            }
+            all[n] = __shfl_sync(ALL, through, WARP - 1);
+            value[n] += __shfl_sync(ALL, through - sum, warp) - own[n];
         }
-        all[n] = __shfl_sync(ALL, through, WARP - 1);
-        value[n] += __shfl_sync(ALL, through - sum, warp) - own[n];
     }
 }
 

@@ -59,11 +59,12 @@ __device__ inline void load_counts(const alone &a, const count_table &counts)
         a.shared.routed = 0;
 }
 
-/* How many rows the expert at `place.at` takes; thread by thread. */
-__device__ inline int64_t quota_alone(const alone &a, const chunk_place &place, int64_t valid_all)
+/* How many rows the expert at `place.at` takes; thread by thread. wanted[x]: of the experts before place x.
+ */
+template <typename W>
+__device__ inline int64_t quota_in(const rule &r, const W *wanted, const chunk_place &place,
+                                   int64_t valid_all)
 {
-    const unsigned long long *wanted = a.shared.wanted;
-    const rule &r = a.task.accept;
     auto of = [&](int32_t x) { return (int64_t)(wanted[x + 1] - wanted[x]); };
     int64_t mine = of(place.at), before = 0, slack = 0;
     if (r.accept != EPX_ACCEPT_WATERFILL)
@@ -120,7 +121,7 @@ __device__ inline uint32_t accept_alone(const alone &a, int32_t e, const chunk_p
         a.shared.wanted[experts] = all[0];
     __syncthreads();
     if (x < experts)
-        take_alone(a, e, quota_alone(a, place, (int64_t)all[0]));
+        take_alone(a, e, quota_in(a.task.accept, a.shared.wanted, place, (int64_t)all[0]));
     __syncthreads();
     return routed;
 }
@@ -235,10 +236,10 @@ __device__ inline void room_alone(const alone &a, int32_t c, int32_t s)
     back->rows = (int32_t)room;
 }
 
-/* One warp: start and count of this rank's experts in wave c. */
-__device__ inline void batch_alone(const alone &a, int32_t c)
+/* One warp: start and count of this rank's experts in wave c. rows_of, wave_of: by own expert. */
+__device__ inline void lay_batch_by_warp(const ragged_task &task, int32_t c, const uint32_t *rows_of,
+                                         const int32_t *wave_of)
 {
-    const ragged_task &task = a.task;
     int32_t experts = task.real.first[task.rank + 1] - task.real.first[task.rank],
             most = task.args.local_experts_max;
     int64_t *start = task.args.start + (int64_t)c * most, *count = task.args.count + (int64_t)c * most;
@@ -246,8 +247,7 @@ __device__ inline void batch_alone(const alone &a, int32_t c)
 #pragma unroll 1
     for (int32_t l0 = 0; l0 < most; l0 += WARP) {
         int32_t l = l0 + lane_id();
-        uint32_t rows = l < experts && a.shared.local_wave[l] == c ? a.shared.local_rows[l] : 0,
-                 room = (uint32_t)task.aligned(rows);
+        uint32_t rows = l < experts && wave_of[l] == c ? rows_of[l] : 0, room = (uint32_t)task.aligned(rows);
         uint32_t through = (uint32_t)warp_inclusive((int32_t)room);
         if (l < most) {
             start[l] = l < experts ? before + through - room : 0;
@@ -289,7 +289,7 @@ __device__ inline void decide_alone(const alone &a, const count_table &counts, c
         if (job == 0)
             lay_waves(task, walk, a.shared.walk);
         else if (job <= chunks)
-            batch_alone(a, job - 1);
+            lay_batch_by_warp(task, job - 1, a.shared.local_rows, a.shared.local_wave);
         else if (job <= chunks + S)
             cursors_alone(a, job - 1 - chunks);
         else

@@ -1,16 +1,16 @@
 /*
  * ragged_layout: everything about a routing that the counts decide. SPDX-License-Identifier: Apache-2.0
  *
- * Two launches. The first decides: one block where the counts fit into it, else a cluster, with its barrier
- * between what each expert is wanted by; who is accepted, and the totals; cursors and runs. The second gives
+ * Of few ranks one launch does it all, since each of its blocks decides for itself (ragged_whole.cuh). Else
+ * two. The first decides: one block where the counts fit into it, else a cluster, with its barrier between
+ * what each expert is wanted by; who is accepted, and the totals; cursors and runs. The second gives
  * assignments their places, on the whole GPU, and on the rank wire it numbers wire rows and list entries. It
  * begins early, and waits. Few assignments are the first one's too.
  */
 extern "C" {
 #include "base/fail.h"
 }
-#include "kernels/cuda/ragged_alone.cuh"
-#include "kernels/cuda/ragged_wire.cuh"
+#include "kernels/cuda/ragged_whole.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -208,6 +208,72 @@ __global__ void __launch_bounds__(WIRE_THREADS, 1) place_on_wire(const __grid_co
         tell(task, culprit);
 }
 
+/* All of a layout, of at most RANKS ranks; dynamic shared memory: the tables and counters of the rank wire.
+ */
+template <int RANKS>
+__global__ void __launch_bounds__(WHOLE_THREADS, 1)
+    lay_whole(const __grid_constant__ ragged_task task, int32_t placers)
+{
+    extern __shared__ int32_t dynamic[];
+    __shared__ whole_shared shared;
+    const epx_k_ragged_layout_t &args = task.args;
+    whole_part our(task, placers);
+    wire_tables tables(dynamic, task.experts, task.order.chunks * task.ranks);
+    ordinals o(tables.counters, 2 * tables.pairs);
+    int32_t x = (int32_t)threadIdx.x, thread = (int32_t)(blockIdx.x * blockDim.x) + x;
+    whole_facts f(task, x);
+    if (x == 0)
+        shared.routed = 0;
+    behind_previous();
+    let_next_begin();
+    whole_wants<RANKS> wants(task, f.e);
+    int64_t tokens = task.tokens();
+    bool bad = x < task.ranks && bad_at(args.notices, args.notice_stride, x) != EPX_NOTICE_GOOD;
+    relay r(args.rank_wire ? args.room : nullptr, 2 * tables.pairs);
+    if (!our.places)
+        r.block = placers; /* behind all that count */
+    bad = __syncthreads_or(bad) != 0;
+    if (bad)
+        tokens = 0, wants.forget();
+    /* On their way while all is decided. */
+    int32_t n = our.places ? (int32_t)tokens * task.top_k : 0, e = -1, ordinal = -1;
+    wire_step step(task.top_k);
+    wire_choice choice = {};
+    if (args.rank_wire)
+        choice = choice_at(task, step, thread / WARP, n);
+    else if (thread < n)
+        e = fresh(args.expert + thread), ordinal = fresh(args.ordinal + thread);
+    entry_walk walk;
+    whole_entry entry = decide_whole(task, f, wants, our.sender, shared, walk);
+    if (our.places || our.is_last)
+        fill_whole(task, f, entry, walk, shared.walk, tables);
+    if (our.places) {
+        clear_counters(o);
+        __syncthreads();
+        if (args.rank_wire)
+            place_whole(task, tables, step, choice, tokens, r, o);
+        else if (thread < n)
+            place_one(task, tables, thread, e, ordinal);
+        for (int64_t a = thread + (int64_t)placers * blockDim.x; !args.rank_wire && a < n;
+             a += (int64_t)placers * blockDim.x)
+            place_one(task, tables, (int32_t)a, fresh(args.expert + a), fresh(args.ordinal + a));
+        return;
+    }
+    write_sender(task, f, entry, our.sender, walk, shared.walk);
+    if (!our.is_last)
+        return;
+    write_own(task, f, entry, (uint32_t)own_of(wants, task.rank), walk, shared);
+    if (args.rank_wire) {
+        count_whole(r, o);
+        set_wire_runs(task, tables, o);
+    }
+    __syncthreads();
+    int32_t culprit =
+        bad ? notice_culprit(args.notices, args.notice_stride, task.rank, task.ranks, shared.walk.room) : -1;
+    if (x == 0)
+        tell(task, culprit);
+}
+
 launch_site cluster_site, wire_site, place_site;
 
 ragged_task task_of(const epx_k_ragged_layout_t *args)
@@ -273,6 +339,34 @@ int64_t wire_steps(const epx_shape_t *shape)
     return ((int64_t)shape->tokens_max * shape->top_k - 1) / step + 1;
 }
 
+/* Whether one launch does it all: `blocks` that place, of `threads` threads. */
+struct whole_plan {
+    bool fits;
+    int blocks, threads;
+    size_t bytes;
+};
+
+whole_plan plan_whole(const ragged_task &task, const epx_shape_t *shape)
+{
+    int64_t assignments = (int64_t)shape->tokens_max * shape->top_k, steps = wire_steps(shape),
+            pairs = (int64_t)task.order.chunks * shape->ranks;
+    whole_plan plan = {false, 0, shape->experts <= 256 ? 256 : WHOLE_THREADS, 0};
+    if (!task.args.rank_wire)
+        steps = (assignments - 1) / WARP + 1;
+    if (steps > (int64_t)WHOLE_BLOCKS * plan.threads / WARP)
+        plan.threads = WHOLE_THREADS;
+    int64_t warps = plan.threads / WARP, wanted = (steps - 1) / warps + 1;
+    plan.blocks = at_most(WHOLE_BLOCKS, wanted);
+    plan.bytes = (size_t)wire_words(shape->experts, pairs, warps) * sizeof(int32_t);
+    plan.fits = shape->splits == 1 && shape->ranks <= WHOLE_RANKS && shape->experts <= WHOLE_THREADS &&
+                shape->accept != EPX_ACCEPT_FAIR && assignments <= INT32_MAX / WHOLE_RANKS &&
+                plan.bytes <= 20 * 1024 && wanted <= (int64_t)plan.blocks * (task.args.rank_wire ? 1 : 4);
+    if (task.args.rank_wire)
+        plan.fits = plan.fits && shape->top_k <= WARP && task.args.room != nullptr &&
+                    relay_blocks(task.args.room_words, 2 * pairs, plan.blocks + 1) == plan.blocks + 1;
+    return plan;
+}
+
 epx_status_t start_deciding(const ragged_task &task, const epx_shape_t *shape, bool alone,
                             epx_stream_t stream)
 {
@@ -325,6 +419,10 @@ extern "C" epx_status_t epx_cuda_ragged_layout(const epx_k_ragged_layout_t *args
     using namespace epx;
     const epx_shape_t *shape = args->shape;
     ragged_task task = task_of(args);
+    whole_plan plan = plan_whole(task, shape);
+    if (plan.fits)
+        return launch("ragged_layout", {plan.blocks + shape->ranks, plan.threads, plan.bytes, 1, true},
+                      stream, shape->ranks <= 2 ? lay_whole<2> : lay_whole<WHOLE_RANKS>, task, plan.blocks);
     bool alone = shape->experts <= ROUTE_THREADS && shape->accept != EPX_ACCEPT_FAIR &&
                  alone_bytes(shape) <= alone_limit();
     epx_status_t status = start_deciding(task, shape, alone, stream);

@@ -149,18 +149,27 @@ static __device__ __noinline__ void meet_alone(const ragged_task &task, const wi
     }
 }
 
-/* By votes of a warp. same: the lanes of the pair. */
-__device__ inline unsigned meet_mates(const wire_step &step, unsigned same, wire_item &item)
+/* By votes of a warp. same: the lanes of the pair; pairs: how many there are. */
+__device__ inline unsigned meet_mates(const wire_step &step, unsigned same, int32_t pairs, wire_item &item)
 {
     unsigned mates = same & step.mates();
     item.first = item.pair >= 0 && (mates & ((1u << lane_id()) - 1)) == 0;
     item.entries = __popc(mates);
     unsigned firsts = __ballot_sync(ALL, item.first);
     int32_t base = step.token * step.top_k;
+    if (pairs <= WARP && (step.top_k & (step.top_k - 1)) == 0) {
+        /* A bit for each pair of the token. */
+        unsigned bit = item.pair >= 0 ? 1u << item.pair : 0, all = bit;
 #pragma unroll 1
-    for (int32_t k = 0; k < step.top_k; k++) {
-        int32_t other = __shfl_sync(ALL, item.pair, base + k);
-        item.home += (firsts >> (base + k) % WARP & 1) != 0 && other < item.pair;
+        for (int32_t d = 1; d < step.top_k; d *= 2)
+            all |= __shfl_xor_sync(ALL, all, d);
+        item.home = __popc(all & (bit - 1));
+    } else {
+#pragma unroll 1
+        for (int32_t k = 0; k < step.top_k; k++) {
+            int32_t other = __shfl_sync(ALL, item.pair, base + k);
+            item.home += (firsts >> (base + k) % WARP & 1) != 0 && other < item.pair;
+        }
     }
     item.homes = __popc(firsts & step.mates());
     return firsts;
@@ -171,7 +180,9 @@ struct wire_numbers {
     uint32_t entry, wire;
 };
 
-/* One warp: what a step's assignments are, numbered; counters: entries of each pair, then wire rows. */
+/* One warp: what a step's assignments are, numbered; counters: entries of each pair, then wire rows. WHOLE:
+ * steps are of whole tokens. */
+template <bool WHOLE = false>
 __device__ inline wire_item take_step(const ragged_task &task, const wire_tables &tables,
                                       const wire_step &step, const wire_choice &c, int64_t tokens,
                                       const ordinals &o, wire_numbers *numbers)
@@ -179,12 +190,12 @@ __device__ inline wire_item take_step(const ragged_task &task, const wire_tables
     wire_item item = kept_item(task, tables, c.a, c.e, c.ordinal, tokens);
     bool kept = item.pair >= 0;
     unsigned same = same_key(item.pair, kept, o.bits), firsts, below = (1u << lane_id()) - 1;
-    if (step.alone) {
+    if (!WHOLE && step.alone) {
         if (c.a >= 0)
             meet_alone(task, tables, c.a, tokens, item);
         firsts = __ballot_sync(ALL, item.first);
     } else {
-        firsts = meet_mates(step, same, item);
+        firsts = meet_mates(step, same, tables.pairs, item);
     }
     uint32_t entries = 0, wires = 0;
     if (kept) {

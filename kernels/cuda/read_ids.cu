@@ -186,7 +186,8 @@ enum {
     GRID_SUMS = GRID_THREADS / WARP + 3 /* of ordinals, for each key */
 };
 
-/* Weights of a warp's share. They are on their way while ids are looked at, where the share is small. */
+/* Weights of a warp's share. They are on their way while other blocks are waited for, where the share is
+ * small. */
 struct weights_copy {
     const epx_k_read_ids_t &args;
     int32_t first, end;
@@ -217,49 +218,90 @@ struct weights_copy {
     }
 };
 
-/* What all blocks found, by one warp of the last one. */
-template <typename I>
-__device__ inline void report_all(const epx_k_read_ids_t &args, const relay &r, ids_shared &shared)
-{
-    uint32_t bad = lane_id() == 0 ? shared.bad : NONE_BAD, skipped = lane_id() == 0 ? shared.skipped : 0;
-    for (int32_t b = lane_id(); b < r.block; b += WARP) {
-        bad = min(bad, r.get(b, args.experts));
-        skipped += r.get(b, args.experts + 1);
+/* What all blocks found, by one warp of the last one: asked for before it looks back, and taken behind that.
+ * Their words stand behind `words` words of counts. */
+template <typename I> struct all_findings {
+    enum { TOGETHER = GRID_BLOCKS / WARP };
+    const relay &r;
+    int32_t words;
+    unsigned long long bad[TOGETHER], skipped[TOGETHER];
+
+    __device__ all_findings(const relay &of, int32_t counts, bool wanted) : r(of), words(counts)
+    {
+#pragma unroll
+        for (int j = 0; j < TOGETHER; j++) {
+            int32_t b = lane_id() + j * WARP;
+            bad[j] = wanted && b < r.block ? *r.at(b, words) : 0;
+            skipped[j] = wanted && b < r.block ? *r.at(b, words + 1) : 0;
+        }
     }
-    bad = __reduce_min_sync(ALL, bad);
-    skipped = __reduce_add_sync(ALL, skipped);
-    if (lane_id() != 0)
-        return;
-    shared.bad_all = bad;
-    *args.notice = notice_of<I>(args, bad == NONE_BAD ? -1 : (int64_t)bad);
-    *args.skipped = skipped;
+    __device__ void report(const epx_k_read_ids_t &args, ids_shared &shared) const
+    {
+        uint32_t lowest = lane_id() == 0 ? shared.bad : NONE_BAD, none = lane_id() == 0 ? shared.skipped : 0;
+#pragma unroll
+        for (int j = 0; j < TOGETHER; j++) {
+            int32_t b = lane_id() + j * WARP;
+            if (b < r.block) {
+                lowest = min(lowest, r.get(b, words, bad[j]));
+                none += r.get(b, words + 1, skipped[j]);
+            }
+        }
+        lowest = __reduce_min_sync(ALL, lowest);
+        none = __reduce_add_sync(ALL, none);
+        if (lane_id() != 0)
+            return;
+        shared.bad_all = lowest;
+        *args.notice = notice_of<I>(args, lowest == NONE_BAD ? -1 : (int64_t)lowest);
+        *args.skipped = none;
+    }
+};
+
+/* The counts of word k. */
+template <int EACH> __device__ inline uint32_t word_of(const ordinals &o, int32_t k)
+{
+    return EACH == 1            ? o.total[k]
+           : 2 * k + 1 < o.keys ? o.total[2 * k] | o.total[2 * k + 1] << 16
+                                : o.total[2 * k];
 }
 
-/* All threads: the block's counts to the blocks behind it, and those before it to o.before. The last block
- * says what all come to. */
-template <typename I>
-__device__ inline void hand_on(const epx_k_read_ids_t &args, const relay &r, ordinals &o, ids_shared &shared)
+/* All threads: the block's counts to the blocks behind it. EACH: counts of a word. */
+template <int EACH> __device__ inline void hand_on(const relay &r, ordinals &o, const ids_shared &shared)
 {
+    int32_t words = (o.keys + EACH - 1) / EACH;
     __syncthreads();
     add_up_block(o);
-    for (int32_t k = (int32_t)threadIdx.x; k < o.keys; k += (int32_t)blockDim.x)
-        r.put(k, o.total[k]); /* added up by this thread */
-    if (threadIdx.x == 0)
-        r.put(args.experts, shared.bad), r.put(args.experts + 1, shared.skipped);
     __syncthreads();
-    if (r.is_last() && threadIdx.x / WARP == blockDim.x / WARP - 1)
-        report_all<I>(args, r, shared);
-    look_back(r, o.keys, o.before);
+    if (r.is_last())
+        return;
+#pragma unroll 1
+    for (int32_t k = (int32_t)threadIdx.x; k < words; k += (int32_t)blockDim.x)
+        r.put(k, word_of<EACH>(o, k));
+    if (threadIdx.x == 0)
+        r.put(words, shared.bad), r.put(words + 1, shared.skipped);
+}
+
+/* All threads: the counts of the blocks before to o.before. The last block says what all come to. */
+template <typename I, int EACH>
+__device__ inline void take_over(const epx_k_read_ids_t &args, const relay &r, ordinals &o,
+                                 ids_shared &shared)
+{
+    int32_t words = (o.keys + EACH - 1) / EACH;
+    bool reports = r.is_last() && threadIdx.x / WARP == blockDim.x / WARP - 1;
+    all_findings<I> findings(r, words, reports);
+    look_back<EACH>(r, words, o.before);
+    if (reports)
+        findings.report(args, shared);
     __syncthreads();
     if (!r.is_last())
         return;
+#pragma unroll 1
     for (int32_t k = (int32_t)threadIdx.x; k < o.keys; k += (int32_t)blockDim.x)
         args.counts[k] = shared.bad_all == NONE_BAD ? (int32_t)(o.before[k] + o.total[k]) : 0;
     if (threadIdx.x == 0)
         r.move_on();
 }
 
-template <typename I>
+template <typename I, int EACH>
 __global__ void __launch_bounds__(GRID_THREADS, 1)
     read_ids_by_grid(const __grid_constant__ epx_k_read_ids_t args, const __grid_constant__ epx_k_lane_t lane)
 {
@@ -268,11 +310,12 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
     ordinals o(counters, args.experts);
     if (threadIdx.x == 0)
         shared.bad = NONE_BAD, shared.skipped = 0;
+    clear_counters(o);
     __syncthreads();
     behind_previous();
     let_next_begin();
 
-    relay r(args.room, args.experts + 2);
+    relay r(args.room, (args.experts + EACH - 1) / EACH + 2);
     /* The plan's head: `skipped` in it is the last block's. Its count is on its way while ids are looked at.
      */
     bool begins = lane.words != nullptr && r.block == 0 && threadIdx.x / WARP == 0;
@@ -280,10 +323,9 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
     int32_t warps = (int32_t)(blockDim.x / WARP);
     share items(r.block * warps + (int32_t)threadIdx.x / WARP, r.blocks * warps, 0,
                 (int32_t)(tokens_of(args) * args.columns));
-    weights_copy weights(args, items);
     uint32_t bad = NONE_BAD, skipped = 0;
     held_items held;
-    count_items(
+    count_more(
         o, items,
         [&](int32_t a) {
             I id = id_at<I>(args, a);
@@ -294,10 +336,11 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
         },
         held);
     add_findings(bad, skipped, shared);
-    weights.write();
     if (begins)
         begin_route(lane, routes + 1, args.skipped);
-    hand_on<I>(args, r, o, shared);
+    hand_on<EACH>(r, o, shared);
+    weights_copy weights(args, items);
+    take_over<I, EACH>(args, r, o, shared);
     auto valid = [&](int32_t a) {
         I id = id_at<I>(args, a);
         return is_bad(id, args.experts) ? -1 : (int32_t)id;
@@ -310,29 +353,35 @@ __global__ void __launch_bounds__(GRID_THREADS, 1)
                 args.ordinal[a] = ordinal;
         },
         held);
+    weights.write();
 }
 
-template <typename I> launch_site grid_site;
+template <typename I, int EACH> launch_site grid_site;
 
 /* Blocks for that, or 0: the other way. */
-template <typename I> int grid_blocks(const epx_k_read_ids_t *args)
+template <typename I, int EACH> int grid_blocks(const epx_k_read_ids_t *args)
 {
     int64_t tokens = args->tokens_device != nullptr ? args->tokens_max : args->tokens;
     int64_t wanted = (tokens * args->columns + GRID_ITEMS - 1) / GRID_ITEMS;
     if (args->splits > 1 || args->experts > GRID_KEYS)
         return 0;
-    int most = persistent_blocks(grid_site<I>, read_ids_by_grid<I>, GRID_THREADS,
+    int most = persistent_blocks(grid_site<I, EACH>, read_ids_by_grid<I, EACH>, GRID_THREADS,
                                  GRID_SUMS * GRID_KEYS * sizeof(uint32_t), 0);
-    int blocks = relay_blocks(args->room != nullptr ? args->room_words : 0, args->experts + 2, wanted);
+    int64_t words = (args->experts + EACH - 1) / EACH + 2;
+    int blocks =
+        at_most(GRID_BLOCKS, relay_blocks(args->room != nullptr ? args->room_words : 0, words, wanted));
+    if (EACH > 1 && tokens * args->columns / min(most, blocks) > RELAY_COUNT_MAX - GRID_THREADS)
+        return 0;
     return blocks == 1 && wanted > HELD ? 0 : at_most(min(most, (int)GRID_BLOCKS), blocks);
 }
 
-template <typename I> epx_status_t start_grid(const epx_k_read_ids_t *args, int blocks, epx_stream_t stream)
+template <typename I, int EACH>
+epx_status_t start_grid(const epx_k_read_ids_t *args, int blocks, epx_stream_t stream)
 {
     size_t bytes = (size_t)GRID_SUMS * (size_t)args->experts * sizeof(uint32_t);
     epx_k_lane_t lane = args->lane != nullptr ? *args->lane : epx_k_lane_t{};
-    return launch("read_ids", {blocks, GRID_THREADS, bytes, 1, true}, stream, read_ids_by_grid<I>, *args,
-                  lane);
+    return launch("read_ids", {blocks, GRID_THREADS, bytes, 1, true}, stream, read_ids_by_grid<I, EACH>,
+                  *args, lane);
 }
 
 /* ---- by clusters ------------------------------------------------------------------------------------------------ */
@@ -387,9 +436,12 @@ template <typename I> epx_status_t start_clusters(const epx_k_read_ids_t *args, 
 
 template <typename I> epx_status_t start(const epx_k_read_ids_t *args, epx_stream_t stream)
 {
-    int blocks = grid_blocks<I>(args);
+    int blocks = grid_blocks<I, 2>(args);
     if (blocks > 0)
-        return start_grid<I>(args, blocks, stream);
+        return start_grid<I, 2>(args, blocks, stream);
+    blocks = grid_blocks<I, 1>(args);
+    if (blocks > 0)
+        return start_grid<I, 1>(args, blocks, stream);
     epx_status_t status = args->lane != nullptr ? epx_cuda_lane(args->lane, stream) : EPX_OK;
     return status == EPX_OK ? start_clusters<I>(args, stream) : status;
 }

@@ -117,13 +117,20 @@ struct held_items {
     }
 };
 
+/* The counters are 0. */
+template <typename K>
+__device__ inline void count_more(ordinals &o, const share &items, const K &key, held_items &held)
+{
+#pragma unroll 1
+    for (int32_t i0 = items.first; i0 < items.end; i0 += HELD * WARP)
+        held.take(o, i0, items.end, key);
+}
+
 template <typename K>
 __device__ inline void count_items(ordinals &o, const share &items, const K &key, held_items &held)
 {
     clear_counters(o);
-#pragma unroll 1
-    for (int32_t i0 = items.first; i0 < items.end; i0 += HELD * WARP)
-        held.take(o, i0, items.end, key);
+    count_more(o, items, key, held);
 }
 
 /* The counters of all warps of a block become what stands before each warp's share; o.total the sums. All
