@@ -524,7 +524,7 @@ __global__ void __launch_bounds__(BOX_THREADS)
 
 /* ---- exchange by lines: one way over the link, and no fence ---- */
 
-enum { LINE_THREADS = 1024, LINE_ALONE = 4 * LINE_THREADS, AROUND_LOOKS = 8 };
+enum { LINE_THREADS = 1024, LINE_ALONE = 4 * LINE_THREADS };
 
 __device__ inline uint64_t *line_at(const epx_words_t &words, int32_t rank, int32_t channel, uint64_t step,
                                     int32_t sender)
@@ -603,7 +603,7 @@ __device__ inline bool await_lines(const epx_k_word_exchange_t &args, const awai
             tell_waiting(args.words, what, args.progress, begin, args.name);
         if (turn % AROUND_LOOKS != AROUND_LOOKS - 1)
             continue;
-        int why = look_around(args.words, begin, args.timeout_ns, turn / AROUND_LOOKS + 1);
+        int why = look_around(args.words, begin, args.timeout_ns, turn);
         why = (__syncthreads_or(why & WHY_ABORT) ? WHY_ABORT : 0) |
               (__syncthreads_or(why & WHY_TIME) ? WHY_TIME : 0) |
               (__syncthreads_or(why & WHY_HOST) ? WHY_HOST : 0);
