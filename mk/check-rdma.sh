@@ -79,12 +79,13 @@ cp mk/rdma/init.sh "$root/init"
 cp mk/rdma/lib.sh mk/rdma/some.sh "$root/"
 [ "${RDMA:-some}" != all ] || cp mk/rdma/all.sh "$root/"
 chmod +x "$root/init"
+limit=${RDMA_TIMEOUT:-400} memory=2048
+[ "${RDMA:-some}" = some ] || limit=${RDMA_TIMEOUT:-80000} memory=7168
 echo "${RDMA_PART:-1/1}" > "$root/part"
+echo "$limit" > "$root/limit"
 (cd "$root" && find . | cpio --quiet -o -H newc) > "$work/initramfs"
 
 # ---- two machines, joined by two cables ----
-limit=${RDMA_TIMEOUT:-400} memory=2048
-[ "${RDMA:-some}" = some ] || limit=${RDMA_TIMEOUT:-80000} memory=7168
 listens() { grep -q "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") 00000000:0000 0A" /proc/net/tcp; }
 # machine HOST PORT0 PORT1 HOW: HOW is how it has its end of a cable, "listen" or "connect".
 machine() {
@@ -107,14 +108,17 @@ for ((i = 0; i < 100; i++)); do
 done
 machine 1 $port0 $((port0 + 1)) connect &
 second=$!
+# Lines as they come.
+tail -n +1 -f --pid=$first "$work/console.0" | sed -nu 's/\r$//; /^\(not \)\?ok - \|^skipped/p' &
+shown=$!
 wait $first || true
+wait $shown || true
 kill $second 2> /dev/null || true
 wait $second || true
 
 console=$work/console.0
 passed=$(grep -ac '^ok - ' "$console" || true)
 failed=$(grep -ac '^not ok - ' "$console" || true)
-grep -a '^\(not \)\?ok - \|^skipped' "$console" | tr -d '\r'
 grep -aq '^all was tried' "$console" || { failed=$((failed + 1)) && echo 'the machines did not come to the end of their tests'; }
 [ "$failed" = 0 ] || { echo "-- the end of $console" && tail -n 60 "$console"; }
 echo "$passed passed, $failed failed"
