@@ -37,7 +37,7 @@ static int is_waiting(const epx_record_operation_t *op, const epx_record_progres
     int looks = op->kind == EPX_RECORD_FOREIGN || progress->wait_mode == EPX_RECORD_EXCHANGE ||
                 __atomic_load_n(&progress->wait.peer, __ATOMIC_RELAXED) >= 0;
     /* A kernel of which blocks are missing has not come to waiting for anybody. */
-    int is_whole = progress->blocks_arrived >= progress->blocks;
+    int is_whole = get64(&progress->blocks_arrived) >= get64(&progress->blocks);
     return looks && is_whole && get_time(&progress->wait_begun_ns) != 0;
 }
 
