@@ -4,8 +4,9 @@
 # all rounds counts, since a busy machine takes and never gives. Targets: 0.7 of local, 0.8 of ucx_perftest.
 #
 # ucx_perftest sends one way only, while both ranks of an exchange send and receive at once, on the same two processors.
-# The floor is therefore two of it at once, one each way: on each of two processors one that sends and one that
-# receives. What one way alone reaches is printed beside it.
+# So there are two of it at once, one each way, on each of two processors one that sends and one that receives, for a
+# second or so: shorter ones pass each other by, and their sum says nothing. These four poll against each other, though,
+# so what one way alone reaches, on both processors too, is taken as well, and the greater of the two is the floor.
 #
 #   BIN=build/bin ROUNDS=5 bench/processes.sh
 set -u
@@ -32,9 +33,9 @@ processes() {
 
 # UCX's own rate for messages of the size that pieces travel in. serve PORT CPU, send PORT CPU: prints bytes/s.
 tls() { UCX_TLS=tcp UCX_NET_DEVICES=${net:-$UCX_NET_DEVICES} "$@"; }
-serve() { tls taskset -c "$2" ucx_perftest -t ucp_am_bw -s $message -n 4000 -w 200 -p "$1" > /dev/null 2>&1; }
+serve() { tls taskset -c "$2" ucx_perftest -t ucp_am_bw -s $message -n 40000 -w 200 -p "$1" > /dev/null 2>&1; }
 send() {
-    tls taskset -c "$2" ucx_perftest 127.0.0.1 -t ucp_am_bw -s $message -n 4000 -w 200 -p "$1" 2> /dev/null |
+    tls taskset -c "$2" ucx_perftest 127.0.0.1 -t ucp_am_bw -s $message -n 40000 -w 200 -p "$1" 2> /dev/null |
         awk '$1 == "Final:" { print $7 * 1048576 }'
 }
 read -r one two _ < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)))')
@@ -77,7 +78,8 @@ def best_of(name):
         return max(float(line) for line in open(folder + "/" + name)) / 1e9
     except (OSError, ValueError):
         return None
-one, own = best_of("perftest"), best_of("both")
+one, both = best_of("perftest"), best_of("both")
+own = max(one or 0, both or 0)
 print("two ranks, best of all rounds; payload GB/s (TCP: bytes that cross, GB/s)")
 print("%-12s %-9s %8s %8s %14s %8s %s" % ("transport", "call", "local", "shared", "of local", "TCP", "of ucx_perftest (0.8)"))
 for transport, op in sorted({key[:2] for key in best}):
@@ -85,5 +87,5 @@ for transport, op in sorted({key[:2] for key in best}):
     print("%-12s %-9s %8.2f %8.2f %8.2f (0.7) %8.2f %s" % (
         transport, op, local[0], shared[0], shared[0] / local[0], tcp[1], "%.2f" % (tcp[1] / own) if own else "-"))
 print("ucx_perftest -t ucp_am_bw over TCP: %s" % (
-    "%.2f GB/s both ways at once, %.2f GB/s one way alone" % (own, one) if own else "it is not here (package ucx-utils)"))
+    "%.2f GB/s both ways at once, %.2f GB/s one way alone" % (both or 0, one or 0) if own else "it is not here (package ucx-utils)"))
 END
