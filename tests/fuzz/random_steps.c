@@ -164,6 +164,7 @@ Test(random_steps, seeds_of_the_clock)
     if (number_of("TEST_SEED", 0))
         cr_skip_test("TEST_SEED asks for one seed alone");
     printf("seeds %llu to %llu\n", (unsigned long long)first, (unsigned long long)(first + count - 1));
+    fflush(stdout); /* they are wanted most where the process ends */
     for (uint64_t seed = first; seed < first + count; seed++)
         live(seed, NULL);
 }
