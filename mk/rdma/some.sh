@@ -58,13 +58,14 @@ far 'weather loss 100%; sleep 1; weather'
 sleep 2
 check 'a second of silence is survived' lacks 'EPX_ERR|code' /tmp/flap.0
 began=$(far 'ip link set eth1 down; date +%s')
+here=$(date +%s)
 check 'a sample has the port down' there "until_line '\"state\": 1' /tmp/samples"
 check 'a port that is down is CORDON' there "until_line 'rxe0/1  CORDON  .*is not active' /tmp/watch"
 # RC asks again for seconds: a short absence would be survived, and nobody be told.
 check 'ranks here are told while it is down' until_line EPX_ERR /tmp/flap.0
 check 'a rank there is told while it is down' there 'until_line EPX_ERR /tmp/flap.2'
 far 'ip link set eth1 up'
-check 'ranks name those of the other host in time, and go on without them' goes_on flap "$began"
+check 'ranks name those of the other host in time, and go on without them' goes_on flap "$here" "$began"
 check 'a port that came back is a flap' there "until_line 'rxe0/1 +WATCH +.*flap: went down and came back once' /tmp/watch"
 check 'after a flap the watcher ends with 0: keep using it' \
     there 'kill -TERM $(cat /tmp/watcher); until_line "^code 0" /tmp/watch'
@@ -79,7 +80,8 @@ check 'and is called a flap' there "until_line flap /tmp/events"
 exchange cut ud,self 29601
 check 'ranks of two hosts exchange over ud' has 'first step' /tmp/cut.0
 began=$(far 'weather loss 100%; date +%s')
+here=$(date +%s)
 weather loss 100%
-check 'a cut: ranks name those of the other side in time, and go on without them' goes_on cut "$began"
+check 'a cut: ranks name those of the other side in time, and go on without them' goes_on cut "$here" "$began"
 weather
 far weather
