@@ -211,6 +211,9 @@ static int train(job_t *job, epx_trainer_t *trainer, int64_t rank)
         if (code == EPX_TRAIN_OK)
             code = heed(job, trainer, rank, step + 1, &stop, &unsaved);
     }
+    /* Who leaves with an error ends the calls of the others: all have saved and said so by then. */
+    if (code == EPX_TRAIN_OK && unsaved > 0)
+        code = epx_trainer_agree(trainer, &unsaved);
     if (code == EPX_TRAIN_OK && unsaved > 0)
         code = epx_train_fail(EPX_TRAIN_FAILED,
                               "%lld checkpoint%s could not be written: see the warning%s, and check folder, "

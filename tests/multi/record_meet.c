@@ -230,6 +230,7 @@ static void left_while_recovering(rank_t *self)
     if (self->rank == AWAY)
         expect(self, a.sleeps == RANKS - 1, "%d ranks came back before this one", a.sleeps);
     epx_group_close(&group);
+    world_meet(self); /* recorders stay until the last one was told to end */
 }
 
 Test(record_meet, a_job_that_is_left_waits_for_no_recovery)
