@@ -26,6 +26,7 @@ static struct {
     int file;
     char *shut, *open;
     size_t end, live, live_bytes;
+    struct sigaction before[2]; /* of SIGSEGV, of SIGBUS */
 } arena = {.once = PTHREAD_ONCE_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* Where host code touched what is the device's. */
@@ -43,7 +44,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
         if (write(2, gone, sizeof(gone) - 1) > 0)
             backtrace_symbols_fd(frame, backtrace(frame, 40), 2);
     }
-    signal(number, SIG_DFL);
+    sigaction(number, &arena.before[number == SIGBUS], NULL);
     raise(number);
 }
 
@@ -58,8 +59,8 @@ static void arena_new(void)
     arena.open = mmap(NULL, ARENA_BYTES, PROT_NONE, flags, arena.file, 0);
     if (arena.shut == MAP_FAILED || arena.open == MAP_FAILED)
         guarded_die("device memory");
-    sigaction(SIGSEGV, &action, NULL);
-    sigaction(SIGBUS, &action, NULL);
+    sigaction(SIGSEGV, &action, &arena.before[0]);
+    sigaction(SIGBUS, &action, &arena.before[1]);
 }
 
 int guarded_owns(const void *p)

@@ -11,11 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/crash.h"
 #include "support/device.h"
 #include "support/pieces.h"
 #include "support/world_inside.h"
 
 #define FAILURES_SHOWN 12
+#define RANKS_SHOWN 24
 #define PROCESSES_MAX 18
 #define STACK_BYTES ((size_t)1 << 20)
 
@@ -51,6 +53,8 @@ static struct {
     char note[256];
     int saved_stderr;
     FILE *capture;
+    const rank_t *playing; /* [ranks], while they run */
+    int ranks_playing;
 } state = {.notes = &own_notes, .limit_s = 60, .saved_stderr = -1};
 
 void world_may_warn(void) { state.warnings_wanted = 1; }
@@ -183,7 +187,7 @@ void world_report_hang(const rank_t *rank, int ranks)
         free(log);
     }
     fprintf(stderr, "HANG: not all of %d ranks ended within %d s\n", ranks, state.limit_s * SLOWDOWN);
-    for (int r = 0; r < ranks && r < 24; r++) {
+    for (int r = 0; r < ranks && r < RANKS_SHOWN; r++) {
         fprintf(stderr, "    rank %d: %s %d\n", r, rank[r].at, rank[r].number);
     }
     write_failures(text, sizeof(text));
@@ -192,14 +196,34 @@ void world_report_hang(const rank_t *rank, int ranks)
     abort();
 }
 
+/* In a handler of a signal: what the test was at, and what its process has said. */
+void world_last_words(int fd)
+{
+    if (state.note[0] != 0) {
+        crash_say(fd, state.note);
+        crash_say(fd, "\n");
+    }
+    for (int r = 0; state.playing != NULL && r < state.ranks_playing && r < RANKS_SHOWN; r++) {
+        crash_say_number(fd, "    rank ", r);
+        crash_say(fd, ": ");
+        crash_say(fd, state.playing[r].at);
+        crash_say_number(fd, " ", state.playing[r].number);
+        crash_say(fd, "\n");
+    }
+    if (state.saved_stderr >= 0 && state.capture != NULL)
+        crash_say_file(fd, fileno(state.capture));
+}
+
 static void *rank_thread(void *arg)
 {
     rank_t *self = arg;
+    crash_thread_begin();
     rank_device(self->rank);
     self->world->fn(self);
     self->at = "ended";
     epx_comm_destroy(&self->comm);
     rank_stream_end();
+    crash_thread_end();
     atomic_fetch_sub(&self->world->running, 1);
     return NULL;
 }
@@ -290,10 +314,13 @@ void world_run(int ranks, rank_fn fn, void *arg)
         capture_begin();
     for (int r = 0; r < ranks; r++)
         world.rank[r] = (rank_t){.world = &world, .rank = r, .ranks = ranks, .arg = arg, .at = "start"};
+    state.ranks_playing = ranks;
+    state.playing = world.rank;
     if (world_play_processes != NULL && ranks > 1)
         world_play_processes(&world, world.rank, ranks, fn, (int64_t)state.limit_s * SLOWDOWN * 1000);
     else
         play_threads(&world, ranks, &attributes);
+    state.playing = NULL;
     if (watch)
         check_warnings(capture_end());
     pthread_attr_destroy(&attributes);
@@ -327,6 +354,7 @@ void capture_begin(void)
     state.capture = tmpfile();
     cr_assert_not_null(state.capture);
     state.saved_stderr = dup(2);
+    crash_stderr(state.saved_stderr);
     dup2(fileno(state.capture), 2);
 }
 
@@ -334,6 +362,7 @@ char *capture_end(void)
 {
     fflush(stderr);
     dup2(state.saved_stderr, 2);
+    crash_stderr(-1);
     close(state.saved_stderr);
     state.saved_stderr = -1;
     long bytes = lseek(fileno(state.capture), 0, SEEK_END);

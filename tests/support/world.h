@@ -76,4 +76,7 @@ void clean_environment(void);
 void capture_begin(void);
 char *capture_end(void);
 
+/* For crash_tells(): who was where, and what was captured. */
+void world_last_words(int fd);
+
 #endif

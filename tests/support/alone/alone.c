@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/crash.h"
 #include "support/world.h"
 
 enum { JOBS_MAX = 64, PATTERNS_MAX = 16, GPUS_MAX = 64 };
@@ -232,6 +233,8 @@ typedef struct word {
 /* Runs items until there are none. */
 static void work(int pipe_end)
 {
+    crash_tells(world_last_words);
+    crash_thread_begin();
     for (;;) {
         size_t i = atomic_fetch_add(turn, 1);
         if (i >= item_count)
@@ -314,6 +317,16 @@ static void tell_slowest(void)
     }
 }
 
+/* By what its process has ended. */
+static void tell_crash(const item_t *item, int status)
+{
+    int by_signal = WIFSIGNALED(status), number = by_signal ? WTERMSIG(status) : WEXITSTATUS(status);
+    fprintf(stderr, "%s::%s: its process ended by %s %d%s%s\n", item->test->suite, item->test->name,
+            by_signal ? "signal" : "exit code", number, by_signal ? ", " : "",
+            by_signal ? strsignal(number) : "");
+    tell(item, by_signal && number == SIGALRM ? "TIME OUT" : "CRASH");
+}
+
 /* The worker's process has ended: well, or in the middle of a test. */
 static void ended(worker_t *worker)
 {
@@ -323,7 +336,7 @@ static void ended(worker_t *worker)
     if (worker->busy) {
         failed++;
         taken[worker->item] = now_s() - worker->begun;
-        tell(&items[worker->item], WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "TIME OUT" : "CRASH");
+        tell_crash(&items[worker->item], status);
     }
     start(worker);
 }
