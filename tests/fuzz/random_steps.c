@@ -4,7 +4,7 @@
  *
  * Each world is made from one seed, which every failure prints. A fixed list of seeds runs each time, and
  * some that come from the clock. TEST_SEED=n runs that one alone; TEST_SEEDS=n sets how many come from the
- * clock.
+ * clock, and TEST_FIRST=n is the first of these in the clock's place.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -159,7 +159,8 @@ Test(random_steps, seeds_of_the_clock)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t first = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000,
+    uint64_t clock = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000,
+             first = number_of("TEST_FIRST", clock),
              count = number_of("TEST_SEEDS", on_gpu(CLOCK_ON_GPU, CLOCK_SEEDS));
     if (number_of("TEST_SEED", 0))
         cr_skip_test("TEST_SEED asks for one seed alone");
