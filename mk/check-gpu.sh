@@ -48,7 +48,7 @@ count() {
         [ "$code" -eq 0 ] || [ "$f" -gt 0 ] || { f=1 && line="$line: and yet exit code $code"; }
         passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + ${s:-0}))
     fi
-    grep -E '^\[(FAIL|CRASH|TIME OUT)\]|^FAILED |^left out' "$logs/$1.log" | sed 's/^/    /'
+    grep -E '^\[(FAIL|CRASH|TIME OUT)\]|^CRASH: |^FAILED |^left out' "$logs/$1.log" | sed 's/^/    /'
     printf '%-14s %4d s  %s\n' "$1" "$seconds" "$line"
 }
 

@@ -72,8 +72,10 @@ static size_t rows_held(const epx_batch_t *here, size_t rows_max)
     size_t rows = 0;
     if (here->row_index == NULL)
         return rows_max;
+    /* Counts may be wrong: check_counts says so. */
     for (int32_t e = 0; e < here->local_experts; e++)
-        for (int64_t g = here->expert_start[e]; g < here->expert_start[e] + here->expert_count[e]; g++)
+        for (int64_t g = here->expert_start[e], i = 0;
+             i < here->expert_count[e] && g >= 0 && g < (int64_t)rows_max; g++, i++)
             if (here->row_index[g] >= (int32_t)rows && here->row_index[g] < (int32_t)rows_max)
                 rows = (size_t)here->row_index[g] + 1;
     return rows;
@@ -97,7 +99,8 @@ epx_batch_t batch_here(const session_t *session, const epx_batch_t *batch)
     fetch(counts + experts, batch->expert_count, experts * sizeof(*counts));
     here.expert_start = counts;
     here.expert_count = counts + experts;
-    here.rows = (void *)(size_t)look_at(0, batch->rows, rows_held(&here, rows) * problem_row_bytes(p));
+    here.rows_max = (int64_t)rows_held(&here, rows);
+    here.rows = (void *)(size_t)look_at(0, batch->rows, (size_t)here.rows_max * problem_row_bytes(p));
     return here;
 }
 

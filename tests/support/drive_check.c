@@ -24,7 +24,7 @@ static const char *whose(const problem_t *p, const void *row, char *text, size_t
 static const unsigned char *row_at(const pass_t *pass, const epx_batch_t *batch, int64_t place)
 {
     int64_t row = batch->row_index ? batch->row_index[place] : place;
-    if (row < 0 || row >= pass->session->info.batch_rows_max)
+    if (row < 0 || row >= batch->rows_max)
         return NULL;
     return (const unsigned char *)batch->rows + (size_t)row * problem_row_bytes(pass->session->p);
 }
