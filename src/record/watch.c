@@ -27,7 +27,8 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     pthread_t thread;
-    int is_running, stop;
+    int is_running;
+    uintptr_t number; /* of the thread that is to run; another one ends */
     epx_recorder_h first;
     int64_t round_ns, grace_ns;
     epx_suspect_t job[JOBS];
@@ -101,11 +102,10 @@ static void one_round(int64_t now, int64_t tick)
     watch.round_ns = epx_clock_ns(); /* asking other hosts took its time, and kept nobody from running */
 }
 
-static void *run(void *unused)
+static void *run(void *number)
 {
-    (void)unused;
     pthread_mutex_lock(&watch.mutex);
-    while (!watch.stop) {
+    while (watch.number == (uintptr_t)number) {
         int64_t tick = tick_ms();
         one_round(epx_clock_ns(), tick);
         struct timespec until;
@@ -113,7 +113,7 @@ static void *run(void *unused)
         until.tv_nsec += tick * 1000000;
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        if (!watch.stop)
+        if (watch.number == (uintptr_t)number)
             pthread_cond_timedwait(&watch.changed, &watch.mutex, &until);
     }
     for (int32_t i = 0; i < JOBS; i++) {
@@ -130,9 +130,9 @@ static void start_thread(void)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    watch.stop = 0;
+    watch.number++;
     watch.round_ns = watch.grace_ns = 0;
-    watch.is_running = pthread_create(&watch.thread, NULL, run, NULL) == 0;
+    watch.is_running = pthread_create(&watch.thread, NULL, run, (void *)watch.number) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!watch.is_running)
         epx_log(EPX_LOG_WARN, "record",
@@ -178,8 +178,9 @@ void epx_watch_remove(epx_recorder_h r)
         if (watch.job[i].view != NULL)
             epx_view_drop(watch.job[i].view, r->head->rank, r->seen);
     if (watch.first == NULL && watch.is_running) {
-        watch.stop = was_last = 1;
+        was_last = 1;
         watch.is_running = 0;
+        watch.number++; /* a recorder that comes before this thread has ended has another thread */
         last = watch.thread;
         pthread_cond_broadcast(&watch.changed);
     }
