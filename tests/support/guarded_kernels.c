@@ -59,12 +59,7 @@ static void run_push(void *payload)
         for (int32_t p = 0; p < a->parts; p++)
             a->part[p].src = at(a->part[p].src);
         a->turns = at(a->turns);
-        a->own.dst = at(a->own.dst);
-        a->own.first = at(a->own.first);
-        a->own.count = at(a->own.count);
-        a->own.list = at(a->own.list);
-        a->own.start = at(a->own.start);
-        a->own.base = at(a->own.base);
+        open_places(&a->own);
         a->dst = open_table(a->dst, a->runs, a->run_count);
         a->more = i + 1 < set->count ? a + 1 : NULL;
     }

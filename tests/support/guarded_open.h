@@ -25,6 +25,17 @@ static inline void open_rows(epx_k_rows_t *rows)
     rows->count = at(rows->count);
 }
 
+/* Where rows that stay go. */
+static inline void open_places(epx_k_places_t *places)
+{
+    places->dst = at(places->dst);
+    places->first = at(places->first);
+    places->count = at(places->count);
+    places->list = at(places->list);
+    places->start = at(places->start);
+    places->base = at(places->base);
+}
+
 static inline void open_owners(epx_owners_t *owners)
 {
     owners->owner = at(owners->owner);

@@ -240,12 +240,7 @@ static void run_ragged_flow(void *payload)
     a->runs = at(a->runs);
     a->index = at(a->index);
     a->x = at(a->x);
-    a->own.dst = at(a->own.dst);
-    a->own.first = at(a->own.first);
-    a->own.count = at(a->own.count);
-    a->own.list = at(a->own.list);
-    a->own.start = at(a->own.start);
-    a->own.base = at(a->own.base);
+    open_places(&a->own);
     a->start = at(a->start);
     a->count = at(a->count);
     a->first = at(a->first);

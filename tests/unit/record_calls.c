@@ -9,10 +9,7 @@ TestSuite(record_calls, .init = NULL, .fini = hand_end);
 
 Test(record_calls, a_lost_signal_names_both_ends)
 {
-    hand_begin(4);
-    hand_good(EPX_RECORD_DISPATCH, 1, 0, 0);
-    for (int32_t r = 0; r < 4; r++)
-        hand_start(r, hand.group[r], EPX_RECORD_DISPATCH, 2, 0);
+    hand_in_dispatch(4);
     hand_wait_for(3, 0, 1, 2, 1);
     hand_pass(4);
     hand_expect(EPX_VERDICT_NONE, -1, -1);

@@ -78,6 +78,14 @@ void hand_good(epx_record_kind_t kind, uint64_t sequence, int32_t wave, int32_t 
     }
 }
 
+void hand_in_dispatch(int32_t ranks)
+{
+    hand_begin(ranks);
+    hand_good(EPX_RECORD_DISPATCH, 1, 0, 0);
+    for (int32_t r = 0; r < ranks; r++)
+        hand_start(r, hand.group[r], EPX_RECORD_DISPATCH, 2, 0);
+}
+
 void hand_call_and_wait(int32_t r, int32_t id, uint64_t sequence, int32_t peer, uint64_t seen)
 {
     hand_start(r, id, EPX_RECORD_DISPATCH, sequence, 0);

@@ -37,6 +37,9 @@ void hand_wait_for(int32_t r, int32_t channel, int32_t peer, uint64_t expected, 
 /* A whole call that went well on all ranks: words of the channel hold its epoch from then on. */
 void hand_good(epx_record_kind_t kind, uint64_t sequence, int32_t wave, int32_t channel);
 
+/* So many ranks, all in their second dispatch, of which nobody waits yet. */
+void hand_in_dispatch(int32_t ranks);
+
 /* A dispatch that waits for a peer. */
 void hand_call_and_wait(int32_t r, int32_t id, uint64_t sequence, int32_t peer, uint64_t seen);
 

@@ -44,10 +44,7 @@ Test(record_rules, gone_is_named_at_once_and_stopped_after_a_second)
 /* Two are stopped: what one of them waits for has come, and it does not look. */
 Test(record_rules, who_is_stopped_has_lost_no_signal)
 {
-    hand_begin(4);
-    hand_good(EPX_RECORD_DISPATCH, 1, 0, 0);
-    for (int32_t r = 0; r < 4; r++)
-        hand_start(r, hand.group[r], EPX_RECORD_DISPATCH, 2, 0);
+    hand_in_dispatch(4);
     hand_wait_for(1, 0, 2, 2, 1);
     hand_pass(4.5);
     for (int32_t r = 0; r < 4; r += 2)
@@ -65,10 +62,7 @@ Test(record_rules, who_is_stopped_has_lost_no_signal)
 /* The same where nobody can ask: its watchdog has not written since. */
 Test(record_rules, who_has_fallen_silent_has_lost_no_signal)
 {
-    hand_begin(4);
-    hand_good(EPX_RECORD_DISPATCH, 1, 0, 0);
-    for (int32_t r = 0; r < 4; r++)
-        hand_start(r, hand.group[r], EPX_RECORD_DISPATCH, 2, 0);
+    hand_in_dispatch(4);
     hand_wait_for(1, 0, 2, 2, 1);
     hand_pass(5);
     epx_record_head_t *head = (epx_record_head_t *)(uintptr_t)hand.evidence[1].record;

@@ -7,8 +7,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/bell.h"
+#include "base/clock.h"
 #include "record/recorder.h"
 #include "support/folder.h"
 
