@@ -340,10 +340,12 @@ typedef struct epx_k_scale_dot {
 
 /* ---- checks ----------------------------------------------------------------------------------------------------- */
 
-/* Fills rows with the NaN pattern: every 16-bit half is 0x7fff (a NaN in fp32, bf16 and fp16). */
+/* Fills rows with the NaN pattern: every 16-bit half is 0x7fff (a NaN in fp32, bf16 and fp16). Other areas
+ * are filled too (a byte for each row, say): they begin anywhere, and byte i is 0xff where i is even, else
+ * 0x7f. */
 typedef struct epx_k_poison {
     void *rows;
-    int64_t bytes; /* in all, even */
+    int64_t bytes; /* in all */
 } epx_k_poison_t;
 
 /* bad[0] = the first row g of the batch (experts ascending) whose bytes are all pattern, or -1; bad[1] = its

@@ -100,7 +100,7 @@ epx_status_t epx_canary_fill(epx_transport_t *transport, void *area, int64_t byt
 {
     if (transport->env.shape->check != EPX_CHECK_CANARY && transport->env.shape->check != EPX_CHECK_FULL)
         return EPX_OK;
-    epx_k_poison_t args = {.rows = area, .bytes = bytes & ~(int64_t)1};
+    epx_k_poison_t args = {.rows = area, .bytes = bytes};
     return transport->env.kernels->poison(&args, stream);
 }
 

@@ -14,8 +14,8 @@ static int64_t *longs(const twin_t *twin) { return (int64_t *)(void *)twin->host
 static void poison_rows(void)
 {
     for (dice_t dice; gpu_round(&dice, 40);) {
-        int64_t offset = 2 * dice_range(&dice, 0, 9),
-                bytes = 2 * dice_range(&dice, 0, dice_range(&dice, 0, 1) ? 20 : 9000);
+        int64_t offset = dice_range(&dice, 0, 18),
+                bytes = dice_range(&dice, 0, dice_range(&dice, 0, 1) ? 40 : 18000);
         twin_t rows = twin_make((size_t)(offset + bytes) + 40);
         twin_send(&rows);
         for (int device = 0; device <= 1; device++) {
