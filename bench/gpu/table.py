@@ -439,13 +439,16 @@ def budgets(logs: Logs) -> list[tuple[int, float, float]]:
     return rows
 
 
+WHERE = {"4": "one GPU", "4, 8": "one GPU", "7": "frameworks", "8": "two GPUs"}
+
+
 def markdown(rows: list[dict[str, Any]], logs: Logs) -> str:
-    text = ["| issue | what | target | predicted | measured | floor | share or ratio | |",
+    text = ["| where | what | target | predicted | measured | floor | share or ratio | |",
             "|---|---|---|---|---|---|---|---|"]
     for r in rows:
         said = r["verdict"] + (f": {r['note']}" if r["note"] else "")
-        cells = [r[key] for key in ("issue", "what", "target", "predicted", "measured", "floor", "share")] + [said]
-        text.append("| " + " | ".join(cells) + " |")
+        cells = [WHERE[r["issue"]]] + [r[key] for key in ("what", "target", "predicted", "measured", "floor", "share")]
+        text.append("| " + " | ".join(cells + [said]) + " |")
     text += ["", "Floors of this run:", ""]
     text += [f"* {name}: {rate:.0f} GB/s" for name, rate in logs.floors().items()]
     text += [f"* {line.strip()}" for line in logs.text("alltoall.log").splitlines() if "GB/s" in line]

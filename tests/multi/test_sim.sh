@@ -53,7 +53,7 @@ bad '--ranks is no multiple' -n 3 --context-parallel 2
 bad 'one transport and one rule' --dump "$folder/x"
 bad 'of the hero shape' --published
 
-# ---- JSON: what the issue asks for, and sums that hold ----
+# ---- JSON: keys that are there, and sums that hold ----
 sim --json && expect_json
 keys='{"transport", "accept", "ranks", "routed", "kept", "dropped_sender", "dropped_receiver", "drop_fraction",
     "max_over_mean_load", "bytes_per_transfer", "memory_bytes", "predicted_exchange_ms", "predicted_exposed_ms",
