@@ -207,12 +207,12 @@ void epx_comm_op_came(epx_comm_record_t *record, epx_status_t status)
 
 epx_status_t epx_comm_op_leave(epx_comm_record_t *record, uint64_t op, epx_status_t status)
 {
+    if (op != 0)
+        epx_recorder_end(record->shared->recorder, op, status);
     if (--record->depth == 0) {
         if (record->fault != NULL && status == EPX_OK && !record->left_out)
             epx_fault_at(record->fault, EPX_FAULT_END, EPX_FAULT_ANY);
         record->left_out = 0;
     }
-    if (op != 0)
-        epx_recorder_end(record->shared->recorder, op, status);
     return status;
 }

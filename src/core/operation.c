@@ -106,14 +106,15 @@ epx_status_t epx_op_enter_route(epx_plan_h plan, epx_stream_t stream)
     return enter(plan, &call, stream);
 }
 
-/* In the record. */
+/* In the record. A rank that is held up behind its work has ended the operation: it is the next one that it
+ * does not come to. */
 static epx_status_t end(epx_plan_h plan, epx_record_kind_t kind, int32_t wave, epx_status_t status)
 {
     if (status == EPX_OP_SKIP)
         return EPX_OK;
+    epx_recorder_end(plan->group->recorder, *place_of(plan, kind, wave), status);
     if (plan->group->fault != NULL && status == EPX_OK)
         epx_fault_at(plan->group->fault, EPX_FAULT_END, EPX_FAULT_ANY);
-    epx_recorder_end(plan->group->recorder, *place_of(plan, kind, wave), status);
     return status;
 }
 

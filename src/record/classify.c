@@ -8,6 +8,7 @@
 #include "record/facts.h"
 #include "record/order.h"
 #include "record/rules.h"
+#include "record/rules_hosts.h"
 
 /* An operation that ended so long ago with the loss of a peer is still about it. */
 #define LOST_NS ((int64_t)10000000000)
@@ -74,12 +75,17 @@ void epx_verdict_title(const epx_verdict_t *v, char *text, size_t bytes)
 /* What every verdict says of the operation at the root. */
 static void describe(const epx_scene_t *s, epx_verdict_t *v)
 {
-    /* The call that the culprit has made and not begun, or is in; else the one that others wait for it in. */
+    /* The call that the culprit has made and not begun, or is in; else the first that it has not made, or the
+     * one that others wait for it in. */
     int own = s->at == EPX_ROOT_PLACE &&
               (s->room[s->root].place == EPX_PLACE_ENQUEUED || s->room[s->root].place == EPX_PLACE_INSIDE);
+    int is_missing = v->kind == EPX_VERDICT_HOST_ABSENT || v->kind == EPX_VERDICT_STUCK_BEFORE_OP;
     int32_t of = s->victim >= 0 && !own ? s->victim : s->root;
     const epx_rank_facts_t *f = &s->room[of];
-    const epx_record_operation_t *op = own ? &f->op : &s->op;
+    epx_record_operation_t missed;
+    const epx_record_operation_t *op = own                                                ? &f->op
+                                       : is_missing && epx_scene_first_missed(s, &missed) ? &missed
+                                                                                          : &s->op;
     v->action = epx_verdict_action(v->kind, &v->exit_code);
     v->ranks = s->job->ranks;
     v->stuck_ns = s->silent_ns != 0 ? s->silent_ns : s->age_ns;
@@ -220,7 +226,7 @@ static int has_lost(const epx_job_evidence_t *job, const epx_rank_facts_t *room,
 
 void epx_classify(const epx_job_evidence_t *job, epx_rank_facts_t *room, epx_verdict_t *verdict_p)
 {
-    int32_t best = INT32_MAX, near = 0;
+    int32_t best = INT32_MAX, near = 0, will_be_named = 0;
     epx_scene_t scene;
     *verdict_p = (epx_verdict_t){.size = verdict_p->size, .rank = -1, .peer = -1, .ranks = job->ranks};
     epx_facts_gather(job, room);
@@ -236,5 +242,8 @@ void epx_classify(const epx_job_evidence_t *job, epx_rank_facts_t *room, epx_ver
             continue;
         epx_scene_walk(job, room, r, r + 1, &scene);
         take_better(&scene, &best, &near, verdict_p);
+        will_be_named |= epx_rule_stopped_soon(&scene);
     }
+    if (verdict_p->kind == EPX_VERDICT_UNKNOWN && will_be_named)
+        *verdict_p = (epx_verdict_t){.size = verdict_p->size, .rank = -1, .peer = -1, .ranks = job->ranks};
 }

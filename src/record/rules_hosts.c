@@ -41,6 +41,12 @@ int epx_rule_stopped(const epx_scene_t *s, epx_verdict_t *v)
     return 1;
 }
 
+int epx_rule_stopped_soon(const epx_scene_t *s)
+{
+    return s->victim >= 0 && s->at == EPX_ROOT_PLACE && epx_scene_root(s)->life == EPX_LIFE_STOPPED &&
+           s->age_ns < STOPPED_MS * (int64_t)1000000;
+}
+
 int epx_rule_skipped(const epx_scene_t *s, epx_verdict_t *v)
 {
     if (s->at != EPX_ROOT_SKIPPED || !epx_scene_is_late(s))

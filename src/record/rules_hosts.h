@@ -12,4 +12,8 @@ int epx_rule_left(const epx_scene_t *scene, epx_verdict_t *verdict);
 int epx_rule_elsewhere(const epx_scene_t *scene, epx_verdict_t *verdict);
 int epx_rule_strays(const epx_scene_t *scene, epx_verdict_t *verdict);
 
+/* Not yet, but the row "stopped" will hold if nothing changes: budgets may be shorter than what that takes.
+ */
+int epx_rule_stopped_soon(const epx_scene_t *scene);
+
 #endif

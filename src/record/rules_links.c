@@ -48,11 +48,20 @@ int epx_rule_corrupt(const epx_scene_t *s, epx_verdict_t *v)
 
 /* ---- links ------------------------------------------------------------------------------------------------------ */
 
+/* How long before a wait an event of a link may have caused it. What a fabric sends again and again before it
+ * gives up takes seconds, whatever the budget: a signal that was lost may have been for so long. */
+static int64_t window_ns(const epx_scene_t *s)
+{
+    enum { TWO_BUDGETS = 2, RETRIES_MS = 10000 };
+    int64_t window = TWO_BUDGETS * s->budget_ns, retries = RETRIES_MS * (int64_t)1000000;
+    return s->at == EPX_ROOT_SIGNAL && window < retries ? retries : window;
+}
+
 /* The rank whose link or device error came first, in the time of this wait. */
 static int32_t first_link_error(const epx_scene_t *s, epx_record_link_row_t *first)
 {
     int32_t found = -1;
-    int64_t since = s->job->now_ns - s->age_ns - 2 * s->budget_ns, best = INT64_MAX;
+    int64_t since = s->job->now_ns - s->age_ns - window_ns(s), best = INT64_MAX;
     for (int32_t r = 0; r < s->job->ranks; r++) {
         const epx_rank_evidence_t *e = &s->job->rank[r];
         const epx_record_head_t *head = e->record;

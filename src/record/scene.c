@@ -319,6 +319,31 @@ int epx_scene_has_given_up(const epx_scene_t *s)
             status == EPX_ERR_FABRIC);
 }
 
+int epx_scene_first_missed(const epx_scene_t *s, epx_record_operation_t *op_p)
+{
+    const epx_rank_facts_t *root = epx_scene_root(s);
+    epx_record_operation_t op;
+    uint64_t last = 0, first = UINT64_MAX;
+    if (s->victim < 0 || !epx_scene_stands(s, EPX_PLACE_OUTSIDE) || root->record == NULL ||
+        s->room[s->victim].stands != EPX_STANDS_NOT)
+        return 0;
+    const epx_record_head_t *theirs = root->record, *mine = s->room[s->victim].record;
+    uint64_t newest = get64(&theirs->operations);
+    for (uint64_t n = newest; n > 0 && n + theirs->ops_max > newest; n--)
+        if (epx_record_operation(theirs, n, &op) && op.group_key == s->op.group_key &&
+            op.stream == s->op.stream && op.sequence > last)
+            last = op.sequence;
+    newest = get64(&mine->operations);
+    for (uint64_t n = newest; last != 0 && n > 0 && n + mine->ops_max > newest; n--) {
+        if (!epx_record_operation(mine, n, &op) || op.group_key != s->op.group_key ||
+            op.stream != s->op.stream || op.sequence <= last || op.sequence >= first)
+            continue;
+        first = op.sequence;
+        *op_p = op;
+    }
+    return first != UINT64_MAX;
+}
+
 int epx_scene_stands(const epx_scene_t *s, epx_rank_place_t place)
 {
     return s->at == EPX_ROOT_PLACE && epx_scene_root(s)->place == place;

@@ -60,6 +60,9 @@ int epx_scene_has_given_up(const epx_scene_t *scene);
 /* Nobody can ask what the victim's thread does (another host's, say), and its watchdog has stopped writing:
  * the whole process may be stopped or gone. */
 int epx_scene_is_silent(const epx_scene_t *scene);
+/* The root is in no call: the first one of the victim's stream that it has not made, which ranks that run
+ * ahead may have left behind them; 0: it has made none before, or the victim's are of a device. */
+int epx_scene_first_missed(const epx_scene_t *scene, epx_record_operation_t *op_p);
 /* The root is a rank that waits for nobody, at this place. */
 int epx_scene_stands(const epx_scene_t *scene, epx_rank_place_t place);
 

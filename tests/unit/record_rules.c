@@ -41,6 +41,52 @@ Test(record_rules, gone_is_named_at_once_and_stopped_after_a_second)
     hand_expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
 }
 
+/* A budget of half a second is over before the rank that is stopped can be called that: somebody else, of
+ * whom nothing is known, does not end the search. */
+Test(record_rules, nothing_is_unknown_while_a_stopped_rank_is_about_to_be_named)
+{
+    hand_begin(6);
+    for (int32_t r = 0; r < 6; r++)
+        epx_recorder_budgets(hand.rec[r], 500, 60000);
+    hand_good(EPX_RECORD_DISPATCH, 1, 0, 0);
+    for (int32_t r = 0; r < 6; r++)
+        if (r != 4) /* which stands in the middle of its call */
+            hand_call_and_wait(r, hand.group[r], 2, r < 3 ? 4 : 5, 1);
+    epx_recorder_call_t call = {
+        .group_id = hand.group[4], .sequence = 2, .kind = EPX_RECORD_DISPATCH, .signature = 7};
+    epx_recorder_begin(hand.rec[4], epx_recorder_enqueue(hand.rec[4], &call));
+    hand.evidence[5].life = EPX_LIFE_STOPPED;
+    hand_pass(0.9);
+    hand_expect(EPX_VERDICT_NONE, -1, -1);
+    hand_pass(0.2);
+    hand_expect(EPX_VERDICT_HOST_ABSENT, 5, -1);
+}
+
+/* Others may make calls of which it is no part, and wait later on: what is named is the call that it left
+ * out. */
+Test(record_rules, the_operation_is_the_first_that_is_missing)
+{
+    hand_begin(3);
+    hand_good(EPX_RECORD_DISPATCH, 1, 0, 0);
+    for (int32_t r = 0; r < 3; r++) {
+        if (r == 2)
+            continue;
+        for (uint64_t sequence = 2; sequence < 4; sequence++)
+            epx_recorder_end(hand.rec[r],
+                             hand_start(r, hand.group[r],
+                                        sequence == 2 ? EPX_RECORD_COMBINE : EPX_RECORD_COMBINE_BACKWARD,
+                                        sequence, 1),
+                             EPX_OK);
+        hand_call_and_wait(r, hand.group[r], 4, 2, 1);
+    }
+    hand_pass(5);
+    hand_expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
+    epx_verdict_t v = hand_judge();
+    cr_expect_str_eq(v.op, "combine");
+    cr_expect_eq(v.sequence, 2);
+    cr_expect_eq(v.wave, 1);
+}
+
 /* Two are stopped: what one of them waits for has come, and it does not look. */
 Test(record_rules, who_is_stopped_has_lost_no_signal)
 {
@@ -217,6 +263,32 @@ Test(record_rules, an_old_flap_is_not_the_cause)
     hand_pass(600);
     without_rank_2();
     hand_pass(5);
+    hand_expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
+}
+
+/* A budget of half a second, and a flap 4 s before what was lost: a fabric's retries last longer than that.
+ */
+Test(record_rules, a_flap_some_seconds_ago_has_lost_the_signal)
+{
+    hand_begin(4);
+    for (int32_t r = 0; r < 4; r++)
+        epx_recorder_budgets(hand.rec[r], 500, 60000);
+    hand_good(EPX_RECORD_DISPATCH, 1, 0, 0);
+    epx_record_evidence(hand.rec[1], EPX_EVIDENCE_LINK_DOWN, 0, 0, 0);
+    epx_record_evidence(hand.rec[1], EPX_EVIDENCE_LINK_UP, 0, 0, 0);
+    hand_pass(4);
+    for (int32_t r = 0; r < 4; r++)
+        hand_start(r, hand.group[r], EPX_RECORD_DISPATCH, 2, 0);
+    hand_wait_for(3, 0, 1, 2, 1);
+    hand_pass(0.6);
+    hand_expect(EPX_VERDICT_LINK, 1, -1);
+    cr_expect_str_eq(hand_judge().field, "flap");
+    hand_pass(0.4); /* who does not come has nothing to do with it */
+    epx_recorder_wait_end(hand.rec[3], 0, 1);
+    for (int32_t r = 0; r < 4; r++)
+        if (r != 2)
+            hand_call_and_wait(r, hand.group[r], 3, 2, 2);
+    hand_pass(0.6);
     hand_expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
 }
 

@@ -22,7 +22,7 @@ typedef enum epx_fault_point {
     EPX_FAULT_SIGNAL_PRE, /* before and after a peer's word is set */
     EPX_FAULT_SIGNAL_POST,
     EPX_FAULT_WAIT_PRE, /* before the words of peers are waited for */
-    EPX_FAULT_END,      /* the work is done, the call has not returned */
+    EPX_FAULT_END,      /* the work is done and recorded, the call has not returned */
     EPX_FAULT_REGISTER, /* a segment is opened */
     EPX_FAULT_EXCHANGE, /* before an all-gather of counts or status */
     EPX_FAULT_POINTS
