@@ -242,7 +242,7 @@ static int make_buffers(epx_perf_player_t *player)
     part->copy_first = epx_tool_alloc(waves + 1, sizeof *part->copy_first);
     part->begun = epx_tool_alloc(stamps, sizeof *part->begun);
     part->ended = epx_tool_alloc(stamps, sizeof *part->ended);
-    part->called = epx_tool_alloc(stamps, sizeof *part->called);
+    part->host_ns = epx_tool_alloc(stamps, sizeof *part->host_ns);
     if (leads(player)) {
         shared->waves = (int32_t)waves;
         shared->slots = (int32_t)slots;
@@ -266,6 +266,18 @@ static int may_be_recorded(epx_perf_player_t *player)
         player->info.fabric);
 }
 
+/* There the link is shown beside every dispatch (link.c). */
+static int may_be_alone(epx_perf_player_t *player)
+{
+    const epx_perf_settings_t *s = player->shared->settings;
+    if (player->side.device == NULL || (!s->shown[EPX_PERF_FABRIC] && !s->shown[EPX_PERF_FABRIC_ONE_WAY]))
+        return EPX_EXIT_OK;
+    return epx_rank_fail(
+        player->self, EPX_EXIT_USAGE,
+        "--op fabric: what the link between GPUs does alone is shown with every dispatch over "
+        "--fabric nccl: leave it out, or use --device host");
+}
+
 static int measure(epx_perf_player_t *player)
 {
     const epx_perf_settings_t *s = player->shared->settings;
@@ -273,6 +285,8 @@ static int measure(epx_perf_player_t *player)
     if (rc != EPX_EXIT_OK)
         return rc;
     rc = s->graph ? may_be_recorded(player) : EPX_EXIT_OK;
+    if (rc == EPX_EXIT_OK)
+        rc = may_be_alone(player);
     if (rc == EPX_EXIT_OK)
         rc = make_buffers(player);
     if (rc == EPX_EXIT_OK)
@@ -293,6 +307,8 @@ static int measure(epx_perf_player_t *player)
         rc = epx_perf_gather_results(player);
     if (rc == EPX_EXIT_OK && s->check)
         rc = epx_perf_checked_pass(player, 1);
+    if (rc == EPX_EXIT_OK && s->check)
+        rc = epx_perf_fabric_check(player);
     return rc;
 }
 
@@ -322,6 +338,7 @@ static int play(epx_rank_t *self)
     if (player.side.device != NULL)
         player.side.device->synchronize(player.side.stream);
     epx_perf_forget_graphs(&player);
+    epx_perf_fabric_close(&player);
     epx_plan_destroy(&player.plan);
     epx_group_close(&player.group);
     epx_perf_side_close(&player.side);
@@ -370,7 +387,7 @@ void epx_perf_case_free(epx_perf_case_t *shared)
     for (int32_t r = 0; shared->part != NULL && r < shared->settings->ranks; r++) {
         epx_perf_part_t *part = &shared->part[r];
         void *all[] = {part->kept,       part->place,     part->place_first, part->copy,
-                       part->copy_first, part->begun,     part->ended,       part->called,
+                       part->copy_first, part->begun,     part->ended,       part->host_ns,
                        part->got,        part->got_index, part->got_origin};
         epx_perf_twin_t *twins[] = {&part->ids_twin, &part->weights_twin, &part->x,        &part->out,
                                     &part->dout,     &part->dx,           &part->dweight,  &part->y,

@@ -50,9 +50,11 @@ typedef struct epx_perf_part {
     epx_perf_copy_t *copy;
     int64_t *copy_first; /* [waves + 1] */
     epx_plan_stats_t stats;
-    int64_t seen, seen_remote;          /* rows that arrived in a checked pass; of them, from other ranks */
-    int64_t *begun, *ended;             /* [iterations, EPX_PERF_OPS, waves] ns */
-    int64_t *called;                    /* likewise: how long the call kept the host, where that is apart */
+    int64_t seen, seen_remote; /* rows that arrived in a checked pass; of them, from other ranks */
+    int64_t *begun, *ended;    /* [iterations, EPX_PERF_OPS, waves] ns */
+    /* Likewise, what the call took of the host: with a device the time until it returned, else processor time
+     * of the rank's thread, or of its process where it has one. */
+    int64_t *host_ns;
     int64_t remote_bytes[EPX_PERF_OPS]; /* sent in one pass */
 } epx_perf_part_t;
 
@@ -101,6 +103,8 @@ typedef struct epx_perf_case {
     _Alignas(64) atomic_llong arrived;
 } epx_perf_case_t;
 
+typedef struct epx_perf_fabric epx_perf_fabric_t;
+
 /* The group and the plan of the calling rank. */
 typedef struct epx_perf_player {
     epx_rank_t *self;
@@ -111,9 +115,10 @@ typedef struct epx_perf_player {
     epx_group_info_t info;
     epx_perf_side_t side;
     int64_t meetings, timings;
-    int32_t local_rank;     /* among those of this host */
-    void **graph;           /* [EPX_PERF_OPS, waves] with --graph: each call, recorded */
-    int32_t whole_recorded; /* with --graph: waves whose combine has been recorded behind whole_dispatch */
+    int32_t local_rank;       /* among those of this host */
+    void **graph;             /* [EPX_PERF_OPS, waves] with --graph: each call, recorded */
+    epx_perf_fabric_t *alone; /* for --op fabric; NULL: not asked for, or not yet open */
+    int32_t whole_recorded;   /* with --graph: waves whose combine has been recorded behind whole_dispatch */
 } epx_perf_player_t;
 
 /* Runs the case; EPX_EXIT_OK, or the code after a message. sm_budget 0: as the settings say. */
@@ -137,6 +142,14 @@ int epx_perf_run_beside(epx_perf_player_t *player);
 
 /* link.c: where ranks have a GPU each; fills shared->link. */
 int epx_perf_measure_link(epx_perf_player_t *player);
+
+/* fabric.c: a fabric of its own, where --op asks for the fabric alone. open: once a dispatch has told the
+ * bytes; collective, as the others but close. round: one of the operations fabric and fabric_one_way. check:
+ * compares what arrives. */
+int epx_perf_fabric_open(epx_perf_player_t *player);
+int epx_perf_fabric_round(epx_perf_player_t *player, epx_perf_op_t op);
+int epx_perf_fabric_check(epx_perf_player_t *player);
+void epx_perf_fabric_close(epx_perf_player_t *player);
 
 /* timing.c: what --graph has recorded. */
 void epx_perf_forget_graphs(epx_perf_player_t *player);

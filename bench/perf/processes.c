@@ -142,13 +142,13 @@ static int gather_pass(epx_perf_player_t *player, int64_t iteration)
             *all = epx_tool_alloc(3 * count * (size_t)player->self->ranks, sizeof *all);
     memcpy(mine, player->mine->begun + at, count * sizeof *mine);
     memcpy(mine + count, player->mine->ended + at, count * sizeof *mine);
-    memcpy(mine + 2 * count, player->mine->called + at, count * sizeof *mine);
+    memcpy(mine + 2 * count, player->mine->host_ns + at, count * sizeof *mine);
     int rc = all_gather(player, mine, all, 3 * count * sizeof *mine);
     for (int32_t r = 0; r < player->self->ranks && rc == EPX_EXIT_OK; r++) {
         const int64_t *from = all + 3 * count * (size_t)r;
         memcpy(shared->part[r].begun + at, from, count * sizeof *mine);
         memcpy(shared->part[r].ended + at, from + count, count * sizeof *mine);
-        memcpy(shared->part[r].called + at, from + 2 * count, count * sizeof *mine);
+        memcpy(shared->part[r].host_ns + at, from + 2 * count, count * sizeof *mine);
     }
     free(mine);
     free(all);
@@ -167,7 +167,7 @@ int epx_perf_gather_results(epx_perf_player_t *player)
             continue;
         part->begun = epx_tool_alloc(stamps, sizeof *part->begun);
         part->ended = epx_tool_alloc(stamps, sizeof *part->ended);
-        part->called = epx_tool_alloc(stamps, sizeof *part->called);
+        part->host_ns = epx_tool_alloc(stamps, sizeof *part->host_ns);
     }
     int rc = epx_perf_gather_counts(player);
     for (int64_t i = 0; i < shared->settings->iterations && rc == EPX_EXIT_OK; i++)

@@ -42,9 +42,12 @@ static const char *name_of(const epx_perf_case_t *shared, int op)
     return op == EPX_PERF_COPY && shared->device != NULL ? "row_copy" : epx_perf_op_name((epx_perf_op_t)op);
 }
 
+/* The fabric alone: what it carries is no row. */
+static int is_fabric(int op) { return op == EPX_PERF_FABRIC || op == EPX_PERF_FABRIC_ONE_WAY; }
+
 static int32_t waves_of(const epx_perf_case_t *shared, int op)
 {
-    return op == EPX_PERF_ROUTE || op == EPX_PERF_WHOLE_DISPATCH ? 1 : shared->waves;
+    return op == EPX_PERF_ROUTE || op == EPX_PERF_WHOLE_DISPATCH || is_fabric(op) ? 1 : shared->waves;
 }
 
 /* From the first rank that began to the last that ended, all waves. */
@@ -90,20 +93,20 @@ static spread_t spread_of_op(const epx_perf_case_t *shared, int op)
     return spread;
 }
 
-/* Median of the host's time in the calls, of the slowest rank, all waves. */
-static double host_seconds(const epx_perf_case_t *shared, int op)
+/* Median of what the calls took of the host, all waves: of the slowest rank, or of all ranks together. */
+static double host_seconds(const epx_perf_case_t *shared, int op, int sums)
 {
     const epx_perf_settings_t *s = shared->settings;
     double *values = epx_tool_alloc((size_t)s->iterations, sizeof *values);
     for (int64_t i = 0; i < s->iterations; i++) {
-        int64_t slowest = 0;
+        int64_t most = 0;
         for (int32_t r = 0; r < s->ranks; r++) {
             int64_t sum = 0;
             for (int32_t w = 0; w < waves_of(shared, op); w++)
-                sum += shared->part[r].called[(i * EPX_PERF_OPS + op) * shared->waves + w];
-            slowest = sum > slowest ? sum : slowest;
+                sum += shared->part[r].host_ns[(i * EPX_PERF_OPS + op) * shared->waves + w];
+            most = sums ? most + sum : sum > most ? sum : most;
         }
-        values[i] = (double)slowest * 1e-9;
+        values[i] = (double)most * 1e-9;
     }
     double median = spread_of(values, (size_t)s->iterations).median;
     free(values);
@@ -168,6 +171,18 @@ static int64_t remote_payload(const epx_perf_case_t *shared, const counts_t *cou
                                         : remote_bytes_of(shared, op);
 }
 
+static double payload_of(const epx_perf_case_t *shared, const counts_t *counts, int op)
+{
+    return (double)(is_fabric(op) ? remote_bytes_of(shared, op) : counts->kept * shared->row_bytes);
+}
+
+/* Ranks that send. */
+static double senders_of(const epx_perf_case_t *shared, int op)
+{
+    int64_t ranks = shared->settings->ranks;
+    return (double)(op == EPX_PERF_FABRIC_ONE_WAY ? ranks / 2 : ranks);
+}
+
 /* ---- tables ---- */
 
 static const char *seconds(char *text, double value) { return epx_text_of_seconds(text, 32, value); }
@@ -183,20 +198,22 @@ static void throughput_row(epx_table_t *table, const epx_perf_case_t *shared, co
     epx_table_cell(table, "%s", seconds(text[1], t.min));
     epx_table_cell(table, "%s", seconds(text[2], t.max));
     if (shared->device != NULL)
-        epx_table_cell(table, "%s", seconds(text[3], host_seconds(shared, op)));
+        epx_table_cell(table, "%s", seconds(text[3], host_seconds(shared, op, 0)));
     if (!moves_rows(op)) {
         for (int i = 0; i < 6 + (shared->device != NULL); i++)
             epx_table_cell(table, "-");
         return;
     }
-    double payload = (double)(counts->kept * shared->row_bytes);
-    double remote = (double)remote_payload(shared, counts, op);
+    double payload = payload_of(shared, counts, op), remote = (double)remote_payload(shared, counts, op);
     epx_table_cell(table, "%s", epx_text_of_bytes(text[0], sizeof text[0], payload));
     epx_table_cell(table, "%s", epx_text_of_bytes(text[1], sizeof text[1], remote));
     epx_table_cell(table, "%.2f", per_second(payload, t.median));
     epx_table_cell(table, "%.2f", per_second(remote, t.median));
-    epx_table_cell(table, "%.2f", per_second(remote, t.median) / (double)shared->settings->ranks);
-    epx_table_cell(table, "%.2f", share_of(shared, EPX_PERF_COPY, op));
+    epx_table_cell(table, "%.2f", per_second(remote, t.median) / senders_of(shared, op));
+    if (is_fabric(op))
+        epx_table_cell(table, "-");
+    else
+        epx_table_cell(table, "%.2f", share_of(shared, EPX_PERF_COPY, op));
     if (shared->device != NULL)
         epx_table_cell(table, "%.2f", share_of(shared, EPX_PERF_DEVICE_COPY, op));
 }
@@ -235,7 +252,7 @@ static void print_latency(const epx_perf_case_t *shared)
         for (int i = 0; i < 5; i++)
             epx_table_cell(table, "%s", seconds(text, cells[i]));
         if (shared->device != NULL)
-            epx_table_cell(table, "%s", seconds(text, host_seconds(shared, op)));
+            epx_table_cell(table, "%s", seconds(text, host_seconds(shared, op, 0)));
     }
     epx_table_print(table, stdout, 2);
     epx_table_free(table);
@@ -333,28 +350,32 @@ static void json_spread(epx_json_t *json, const char *key, const spread_t *t, in
 static void json_op(epx_json_t *json, const epx_perf_case_t *shared, const counts_t *counts, int op)
 {
     spread_t t = spread_of_op(shared, op);
-    double payload = (double)(counts->kept * shared->row_bytes);
+    double payload = payload_of(shared, counts, op);
     epx_json_object(json, NULL);
     epx_json_text(json, "op", name_of(shared, op));
     json_spread(json, "seconds", &t, shared->settings->latency);
     if (moves_rows(op)) {
         int64_t remote = remote_payload(shared, counts, op);
-        epx_json_int(json, "rows", counts->kept);
-        epx_json_int(json, "payload_bytes", counts->kept * shared->row_bytes);
+        if (!is_fabric(op))
+            epx_json_int(json, "rows", counts->kept);
+        epx_json_int(json, "payload_bytes", (int64_t)payload);
         epx_json_int(json, "remote_bytes", remote);
         if (!shared->settings->latency) {
             epx_json_real(json, "payload_bytes_per_s", payload / t.median);
             epx_json_real(json, "remote_bytes_per_s", (double)remote / t.median);
             epx_json_real(json, "remote_bytes_per_s_of_a_rank",
-                          (double)remote / t.median / (double)shared->settings->ranks);
-            epx_json_real(json, shared->device != NULL ? "share_of_row_copy" : "share_of_memcpy",
-                          share_of(shared, EPX_PERF_COPY, op));
+                          (double)remote / t.median / senders_of(shared, op));
+            if (!is_fabric(op))
+                epx_json_real(json, shared->device != NULL ? "share_of_row_copy" : "share_of_memcpy",
+                              share_of(shared, EPX_PERF_COPY, op));
             if (shared->device != NULL)
                 epx_json_real(json, "share_of_device_copy", share_of(shared, EPX_PERF_DEVICE_COPY, op));
         }
     }
     if (shared->device != NULL)
-        epx_json_real(json, "host_seconds", host_seconds(shared, op));
+        epx_json_real(json, "host_seconds", host_seconds(shared, op, 0));
+    else
+        epx_json_real(json, "processor_seconds", host_seconds(shared, op, 1));
     epx_json_close(json);
 }
 

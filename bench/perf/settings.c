@@ -12,8 +12,9 @@
 #include "tools/common/program.h"
 
 static const char *const op_names[EPX_PERF_OPS] = {
-    "memcpy",           "device_copy",       "route",          "dispatch",     "combine",
-    "combine_backward", "dispatch_backward", "whole_dispatch", "combine_start"};
+    "memcpy",           "device_copy",       "route",          "dispatch",      "combine",
+    "combine_backward", "dispatch_backward", "whole_dispatch", "combine_start", "fabric",
+    "fabric_one_way"};
 const char *const epx_perf_row_types[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const accepts[] = {"default", "prefix", "waterfill", "fair", NULL};
 static const char *const overflows[] = {"default", "drop", "spill", "extra_wave", NULL};
@@ -78,7 +79,7 @@ static int set_ops(void *target, const char *value, char *problem, size_t proble
         return 0;
     snprintf(problem, problem_bytes,
              "'%s' is no list of operations: write all, or route, dispatch, combine, combine_backward, "
-             "dispatch_backward, whole_dispatch, combine_start between commas",
+             "dispatch_backward, whole_dispatch, combine_start, fabric, fabric_one_way between commas",
              value);
     return -1;
 }
@@ -174,6 +175,11 @@ static const char notes[] =
     "'of memcpy' is the time in which as many threads copy the same rows one by\n"
     "one in the same order, measured in turn with the operation, over the operation's time.\n"
     "\n"
+    "fabric and fabric_one_way are the fabric alone: bytes that lie ready go from segment to segment, as "
+    "many\n"
+    "from a rank as the busiest one sends in a dispatch, and are waited for. fabric: an equal share to each\n"
+    "other rank, all at once; fabric_one_way: from each rank of the lower half to one of the upper.\n"
+    "\n"
     "On a GPU times are those of events in the ranks' streams, and what is beside an operation is\n"
     "row_copy, the same rows fetched one by one by a kernel, and device_copy, as many bytes in one\n"
     "piece by the device's own copy. Over fabric local ranks share the GPU; over nccl each has its\n"
@@ -195,6 +201,7 @@ static const char notes[] =
     "  epx-perf --device cuda --fabric nccl --graph --latency --tokens 128 --width 7168\n"
     "  epx-perf --device cuda --fabric nccl --width 7168 --op route,dispatch,whole_dispatch,combine\n"
     "  mpirun -n 2 epx-perf --transport all --op all\n"
+    "  mpirun -n 2 -x UCX_TLS=tcp epx-perf --fabric ucx --op dispatch,combine,fabric,fabric_one_way\n"
     "  epx-perf --device cuda --width 7168 --sm-budget 8,16,24,32,64,0 --beside\n"
     "\n"
     "exit code: 0 measured (and checked), 1 a check or a call failed, 2 bad usage";
@@ -214,7 +221,9 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
         epx_option_call(
             'o', "op", "LIST",
             "route, dispatch, combine, combine_backward, dispatch_backward, or all of these; whole_dispatch "
-            "(route and dispatch as one), combine_start (route,dispatch,combine)",
+            "(route and dispatch as one), combine_start, fabric and fabric_one_way (as many bytes by the "
+            "fabric "
+            "alone) (route,dispatch,combine)",
             s, set_ops),
         epx_option_flag(0, "latency", "time single calls, without meeting before each: median and tail",
                         &s->latency),

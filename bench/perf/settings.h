@@ -21,6 +21,8 @@ typedef enum epx_perf_op {
     EPX_PERF_DISPATCH_BACKWARD,
     EPX_PERF_WHOLE_DISPATCH, /* route and the dispatches of all waves behind it, as one */
     EPX_PERF_COMBINE_START,  /* what goes home, without the wait and the sum behind it */
+    EPX_PERF_FABRIC, /* as many bytes from segment to segment, all ranks at once, by the fabric alone */
+    EPX_PERF_FABRIC_ONE_WAY, /* from one half of the ranks to the other */
     EPX_PERF_OPS
 } epx_perf_op_t;
 

@@ -1,6 +1,7 @@
 /* The timed passes. SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "bench/perf/case.h"
 #include "kernels/cuda/graph.h"
@@ -149,6 +150,8 @@ int epx_perf_call(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave)
         break;
     case EPX_PERF_COMBINE_START: status = epx_combine_start(plan, wave, mine->y.device, stream); break;
     case EPX_PERF_WHOLE_DISPATCH: return whole_dispatch(player);
+    case EPX_PERF_FABRIC:
+    case EPX_PERF_FABRIC_ONE_WAY: return epx_perf_fabric_round(player, op);
     default:
         status = epx_dispatch_backward(plan, wave, mine->dx_rows.device, mine->dx.device,
                                        mine->dweight.device, stream);
@@ -203,7 +206,7 @@ static int call_or_replay(epx_perf_player_t *player, epx_perf_op_t op, int32_t w
 /* ---- clocks ------------------------------------------------------------------------------------------------------- */
 
 typedef struct stamps {
-    int64_t begun, ended, called; /* ns */
+    int64_t begun, ended, host; /* ns */
 } stamps_t;
 
 static int evict(epx_perf_player_t *player, int64_t iteration)
@@ -218,14 +221,24 @@ static int evict(epx_perf_player_t *player, int64_t iteration)
     return epx_rank_check(player->self, status, "pushing out the caches");
 }
 
+/* A process has threads of the library's beside the rank's own. */
+static int64_t processor_ns(const epx_perf_player_t *player)
+{
+    struct timespec t = {0, 0};
+    clock_gettime(
+        player->shared->settings->processes > 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static int by_host(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, stamps_t *stamps)
 {
+    int64_t busy = processor_ns(player);
     stamps->begun = epx_now_ns();
     int rc = epx_perf_call(player, op, wave);
     stamps->ended = epx_now_ns();
-    stamps->called = stamps->ended - stamps->begun;
+    stamps->host = processor_ns(player) - busy;
     if (!player->shared->one_clock) /* then every rank's time begins when its own call does */
-        stamps->begun = 0, stamps->ended = stamps->called;
+        stamps->ended -= stamps->begun, stamps->begun = 0;
     return rc;
 }
 
@@ -256,7 +269,7 @@ static int by_events(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, 
     int64_t called = epx_now_ns();
     if (rc == EPX_EXIT_OK)
         rc = call_or_replay(player, op, wave);
-    stamps->called = epx_now_ns() - called;
+    stamps->host = epx_now_ns() - called;
     if (rc == EPX_EXIT_OK)
         rc = epx_rank_check(player->self, device->event_record(side->end, side->stream), "an event");
     if (rc == EPX_EXIT_OK)
@@ -296,7 +309,7 @@ static int timed(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave, int6
         int64_t at = (iteration * EPX_PERF_OPS + op) * shared->waves + wave;
         mine->begun[at] = stamps.begun;
         mine->ended[at] = stamps.ended;
-        mine->called[at] = stamps.called;
+        mine->host_ns[at] = stamps.host;
     }
     return rc;
 }
@@ -353,6 +366,18 @@ static int end_whole(epx_perf_player_t *player, int32_t wave)
     return rc == EPX_EXIT_OK ? call_or_replay(player, EPX_PERF_COMBINE, wave) : rc;
 }
 
+/* The fabric alone, of as many bytes as the dispatch of this pass. */
+static int timed_fabric(epx_perf_player_t *player, int64_t iteration)
+{
+    const epx_perf_settings_t *s = player->shared->settings;
+    int rc = player->alone == NULL ? epx_perf_fabric_open(player) : EPX_EXIT_OK;
+    if (rc == EPX_EXIT_OK && s->shown[EPX_PERF_FABRIC])
+        rc = timed(player, EPX_PERF_FABRIC, 0, iteration);
+    if (rc == EPX_EXIT_OK && s->shown[EPX_PERF_FABRIC_ONE_WAY])
+        rc = timed(player, EPX_PERF_FABRIC_ONE_WAY, 0, iteration);
+    return rc;
+}
+
 /* Passes of their own for what the plain calls have inside them. */
 static int timed_parts(epx_perf_player_t *player, int64_t iteration)
 {
@@ -373,7 +398,7 @@ static int timed_parts(epx_perf_player_t *player, int64_t iteration)
                 epx_combine_finish(player->plan, w, player->mine->out.device, player->side.stream),
                 "combine_finish");
     }
-    return rc;
+    return rc == EPX_EXIT_OK ? timed_fabric(player, iteration) : rc;
 }
 
 /* What is dispatched at once must have a slot. */

@@ -70,6 +70,15 @@ expect_code 0
 json 'all([o["op"] for o in c["operations"]] == ["memcpy", "route", "whole_dispatch", "combine_start"] for c in d["cases"])'
 json 'all(o["seconds"]["median"] > 0 for c in d["cases"] for o in c["operations"])'
 run epx-perf --transport ragged --waves 4 --op whole_dispatch "${small[@]}"; expect_code 2; expect_err 'give --waves 2'
+# The fabric alone carries what the busiest rank sends in a dispatch: here both send alike. One way of three: one sends.
+run epx-perf --transport ragged --wire assignment --skew peer --capacity-factor dropless --op dispatch,fabric,fabric_one_way \
+    "${small[@]}" --json && expect_code 0 && expect_quiet
+json '[(o["op"], o["remote_bytes"]) for o in d["cases"][0]["operations"][1:]] ==
+      [("dispatch", 23040), ("fabric", 23040), ("fabric_one_way", 11520)]'
+run epx-perf --transport pooled_wave --op fabric,fabric_one_way --ranks 3 "${small[@]}" --json && expect_code 0
+json '(lambda a, b: a["remote_bytes"] == 3 * b["remote_bytes"] == a["payload_bytes"] > 0 < b["seconds"]["min"])(
+      *d["cases"][0]["operations"][1:])'
+run epx-perf --op fabric --ranks 1 "${small[@]}"; expect_code 2; expect_err 'nobody to send to'
 EPX_CHECK=canary run epx-perf --transport all --op all "${small[@]}" && expect_code 0
 run epx-perf --transport ragged --sizes 0:4:2 "${small[@]}" --json && expect_code 0 && expect_json
 json '[c["tokens"] for c in d["cases"]] == [0, 1, 2, 4]'
@@ -120,6 +129,10 @@ if "$bin/epx-info" -b | grep -Eq '^ucx +yes'; then
     processes 2 --transport ragged --wire assignment "${small[@]}" --json && expect_code 0
     json '[o["remote_bytes"] for o in d["cases"][0]["operations"] if o["op"] == "dispatch"] ==
           [o["remote_bytes"] for o in d["cases"][0]["operations"] if o["op"] == "memcpy"]'
+    for tls in tcp all; do
+        UCX_TLS=$tls processes 3 --transport ragged --op combine,fabric,fabric_one_way "${small[@]}" --json && expect_code 0
+        json 'all(o["processor_seconds"] > 0 < o["seconds"]["min"] for o in d["cases"][0]["operations"]) and d["cases"][0]["checked"]'
+    done
     processes 3 --transport all --skew empty-rank --latency "${small[@]}" && expect_code 0
     EPX_FAULT='rank=1 op=dispatch at=put.post do=flip:3' processes 2 --transport ragged "${small[@]}"
     expect_code 1
