@@ -102,7 +102,7 @@ epx_status_t epx_ragged_dispatch_backward_start(epx_transport_t *transport, epx_
         return refuse(&call);
     epx_ragged_begin(&call);
     if (epx_ragged_leaves_rows(&call, 0))
-        call.left = dx_rows;
+        call.left = *epx_ragged_given(&call) = dx_rows;
     epx_status_t status = epx_ragged_check_caller(&call, dx_rows, "dx_rows");
     if (status == EPX_OK)
         status = epx_ragged_send_home(&call, dx_rows, dots_of(&call));

@@ -27,7 +27,8 @@ epx_status_t epx_ragged_dispatch_start(epx_transport_t *transport, epx_plan_base
     epx_ragged_begin(&call);
     call.own_rows = places_own(&call) ? rows_of(&call, batch) : NULL;
     call.flows = call.own_rows != NULL && epx_ragged_flows(&call, x);
-    *own_of(&call) = (epx_ragged_own_t){.x = x, .rows = call.own_rows, .flows = call.flows};
+    epx_ragged_own_t *own = own_of(&call); /* the other fields are those of calls that may be on their way */
+    own->x = x, own->rows = call.own_rows, own->flows = call.flows;
     if (epx_ragged_leaves_rows(&call, 1))
         call.left = x;
     epx_status_t status = epx_ragged_send_rows(&call, x, batch->aux);
@@ -173,7 +174,7 @@ epx_status_t epx_ragged_combine_start(epx_transport_t *transport, epx_plan_base_
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_COMBINE, wave, stream);
     epx_ragged_begin(&call);
     if (epx_ragged_leaves_rows(&call, 0))
-        call.left = y;
+        call.left = *epx_ragged_given(&call) = y;
     epx_status_t status = epx_ragged_check_caller(&call, y, "y");
     if (status == EPX_OK)
         status = epx_ragged_send_home(&call, y, NULL);
@@ -207,6 +208,8 @@ epx_status_t epx_ragged_add_home(const epx_ragged_call_t *call, void *out)
         .out = out,
         .first = call->wave == 0,
         .last = call->wave == areas->chunks - 1};
+    if (epx_ragged_leaves_rows(call, 0))
+        epx_ragged_add_stayed(call, &args);
     return call->kernels->combine(&args, call->stream);
 }
 

@@ -78,6 +78,7 @@ typedef struct epx_ragged_scratch {
         room;           /* of a route */
     int64_t room_words; /* 64-bit words there */
     int64_t wire_rows;  /* int64 [S, C, S] everybody's wire rows; staged, rank wire */
+    int64_t stayed;     /* int32 [A_max] rows that stay at this rank; staged, assignment wire */
     int64_t turns;      /* uint64 [depth, 2, EPX_PUSH_TURNS] of pushes to slots; 2: forward and backward */
     int64_t bad;        /* int64 [2] */
     int64_t zero;       /* epx_ragged_zeros bytes of zeros */
@@ -141,12 +142,16 @@ typedef struct epx_ragged {
  * sends what others wait for, with all of the budget; its finish adds up the rows that stay at this rank,
  * from y, which is the caller's until then. Their lists are the sender's own ones in the plan: those of the
  * slot may be written over once this rank's word is out. With EPX_CHECK=canary or full the start does all.
+ *
+ * Where rows are left to the post on the way home, those that stay at this rank are not moved at all: the
+ * finish adds them up from y (dx_rows), which is the caller's until then.
  */
 typedef struct epx_ragged_own {
     const void *x;
-    void *rows;    /* where the start has put them; NULL: into the slot */
-    const void *y; /* of a combine that has left its own sums to the finish */
-    int32_t flows; /* 1: and some of what came, by ragged_flow */
+    void *rows;          /* where the start has put them; NULL: into the slot */
+    const void *y;       /* of a combine that has left its own sums, or its own rows, to the finish */
+    const void *dx_rows; /* of a dispatch_backward that has left its own rows */
+    int32_t flows;       /* 1: and some of what came, by ragged_flow */
 } epx_ragged_own_t;
 
 /* Handle part of a plan. */
@@ -293,6 +298,10 @@ epx_status_t epx_ragged_stage_route(epx_transport_t *transport, epx_plan_base_t 
 epx_status_t epx_ragged_list_pieces(const epx_ragged_call_t *call, epx_pieces_t *pieces_p);
 /* Whether rows for others (`out`: to the experts) are left to the post, and its source then. */
 int epx_ragged_leaves_rows(const epx_ragged_call_t *call, int out);
+/* On the way home then: where the caller's rows are from the start to the finish, and own rows as terms of
+ * the sum. */
+const void **epx_ragged_given(const epx_ragged_call_t *call);
+void epx_ragged_add_stayed(const epx_ragged_call_t *call, epx_k_combine_t *args);
 epx_rows_source_t epx_ragged_source(const epx_ragged_call_t *call);
 /* EPX_CHECK: staging is filled where nothing of it travels any more, so that what kernels leave out is seen.
  */

@@ -293,7 +293,7 @@ static epx_status_t send_home_to(const epx_ragged_call_t *call, const target_t *
     push.run_count = (local_first[1] - local_first[0]) * call->shape->ranks;
 
     if (!areas->rank_wire) {
-        if (!is_left(call, to))
+        if (call->left == NULL) /* else own rows stay where they are (epx_ragged_own_t) */
             add_part(&push, EPX_PART_COPY, rows, call->shape->row_bytes, 1, to->home_rows,
                      call->shape->row_bytes);
         if (call->shape->check == EPX_CHECK_FULL)

@@ -412,6 +412,28 @@ epx_rows_source_t epx_ragged_source(const epx_ragged_call_t *call)
     return source;
 }
 
+const void **epx_ragged_given(const epx_ragged_call_t *call)
+{
+    epx_ragged_own_t *own = &epx_ragged_state(call->ragged, call->plan)->own[call->wave % call->shape->depth];
+    return call->backward ? &own->dx_rows : &own->y;
+}
+
+/* Of this rank for itself, the n-th return row of a wave stands where the n-th row that it sent was put. */
+void epx_ragged_add_stayed(const epx_ragged_call_t *call, epx_k_combine_t *args)
+{
+    const epx_ragged_t *ragged = call->ragged;
+    int64_t q = (int64_t)call->wave * call->shape->ranks + call->shape->rank, count = 0;
+    const epx_run_t *sent = known(call, ragged->areas.plan.send_runs);
+    int32_t *stayed = (int32_t *)(void *)(call->scratch + ragged->areas.scratch.stayed);
+    args->own = stayed;
+    args->own_rows = *epx_ragged_given(call);
+    args->own_first = *(epx_ragged_pairs(call, ragged->areas.plan.home_start) + call->shape->rank);
+    for (int32_t i = ragged->order.first[q]; i < ragged->order.first[q + 1]; i++)
+        for (int64_t row = 0; row < sent[i].rows; row++)
+            stayed[count++] = (int32_t)(sent[i].row + row);
+    args->own_count = count;
+}
+
 /* ---- canaries --------------------------------------------------------------------------------------------------- */
 
 static epx_status_t fill(const epx_ragged_call_t *call, int64_t offset, int64_t bytes)
