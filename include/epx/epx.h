@@ -431,7 +431,7 @@ epx_status_t epx_combine_backward_finish(epx_plan_h plan, int32_t wave, const vo
 /*
  * Sends dx_rows [rows_max, H] home: dx[t] = sum over kept k of dx_rows[row(t, k)], [T, H] of the out type,
  * and dweight[t, k] = dot(dout[t], y[row(t, k)]) [T, K + X] fp32, 0 where dropped; both complete after the
- * last wave; dweight may be NULL.
+ * last wave; dweight may be NULL. dx_rows stays unchanged until the finish.
  */
 epx_status_t epx_dispatch_backward(epx_plan_h plan, int32_t wave, const void *dx_rows, void *dx,
                                    float *dweight, epx_stream_t stream);
