@@ -9,7 +9,7 @@
 #include "transport/accept.h"
 #include "transport/common.h"
 
-enum { LANES_MAX = 4096, DEPTH_MAX = 1024, VIRTUAL_MAX = 1 << 20 };
+enum { LANES_MAX = 4096, DEPTH_MAX = 1024, VIRTUAL_MAX = 1 << 20, RANKS_MAX = INT32_MAX / 2 };
 
 /* Copies a struct that may be shorter or, with a zero tail, longer than ours. */
 static epx_status_t take_config(const epx_group_config_t *config, epx_group_config_t *config_p)
@@ -54,7 +54,7 @@ static epx_status_t check_ranges(const epx_group_config_t *c, int32_t ranks)
         {"batch_in_caller", c->batch_in_caller, 0, 1},
         {"spill_choices", c->spill_choices, 0, c->experts - c->top_k},
         {"virtual_ranks", c->virtual_ranks, 0, VIRTUAL_MAX},
-        {"ranks", c->ranks, 0, INT32_MAX},
+        {"ranks", c->ranks, 0, RANKS_MAX},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (rows[i].value < rows[i].least || rows[i].value > rows[i].most)
