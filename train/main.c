@@ -183,14 +183,16 @@ static int heed(const job_t *job, epx_trainer_t *trainer, int64_t rank, int64_t 
 /* No step after this one could mend the parameters. The same on all ranks. */
 static int check_finite(const epx_metrics_t *m)
 {
-    int is_loss = !isfinite(m->loss);
-    if (!is_loss && isfinite(m->grad_norm))
-        return EPX_TRAIN_OK;
-    return epx_train_fail(EPX_TRAIN_FAILED,
-                          "the %s of step %lld is %s, so training stopped: try a smaller --lr, a longer "
-                          "--warmup or a smaller --clip, from a checkpoint of before",
-                          is_loss ? "loss" : "gradient's norm", (long long)m->step,
-                          isnan(is_loss ? m->loss : m->grad_norm) ? "not a number" : "infinite");
+    const double value[] = {m->loss, m->grad_norm, m->evaluated ? m->validation_loss : 0};
+    static const char *const names[] = {"loss", "gradient's norm", "validation loss"};
+    for (int i = 0; i < 3; i++)
+        if (!isfinite(value[i]))
+            return epx_train_fail(
+                EPX_TRAIN_FAILED,
+                "the %s of step %lld is %s, so training stopped: try a smaller --lr, a longer "
+                "--warmup or a smaller --clip, from a checkpoint of before",
+                names[i], (long long)m->step, isnan(value[i]) ? "not a number" : "infinite");
+    return EPX_TRAIN_OK;
 }
 
 static int train(job_t *job, epx_trainer_t *trainer, int64_t rank)
@@ -204,6 +206,8 @@ static int train(job_t *job, epx_trainer_t *trainer, int64_t rank)
         int finite = code == EPX_TRAIN_OK ? check_finite(&metrics) : EPX_TRAIN_OK;
         if (code == EPX_TRAIN_OK && finite == EPX_TRAIN_OK)
             code = evaluate(job, trainer, rank, &metrics);
+        if (code == EPX_TRAIN_OK && finite == EPX_TRAIN_OK)
+            finite = check_finite(&metrics); /* what the step itself has made of the parameters */
         if (code == EPX_TRAIN_OK && rank == 0)
             report_step(job, trainer, &metrics, step == first);
         if (code == EPX_TRAIN_OK)

@@ -122,6 +122,11 @@ lines "all(m['loss'] is not None and m['grad_norm'] is not None for m in d[:-1])
 expect_err "^epx-train: the (loss|gradient's norm) of step $(($(wc -l < "$out") - 1)) is (not a number|infinite), .*: try a smaller --lr"
 cmp -s "$out" "$folder/metrics"; code=$?; expect_code 0
 [ ! -e "$folder/nan" ]; code=$?; expect_code 0
+# The last step has nothing behind it that would notice, but the validation.
+run epx-train "${small[@]}" --ranks 2 --steps 1 --lr 1e30 --clip 0 --warmup 0 --json --no-bigram --checkpoint "$folder/nan"
+expect_code 1; lines "len(d) == 1 and d[0]['loss'] is not None and d[0]['validation_loss'] is None"
+expect_err '^epx-train: the validation loss of step 0 is (not a number|infinite), .*: try a smaller --lr'
+[ ! -e "$folder/nan" ]; code=$?; expect_code 0
 
 # Recorded routing and its replay.
 run epx-train "${small[@]}" --ranks 2 --steps 4 --balance none --record-routing "$folder/routing" --record-steps 0:4 --json
