@@ -326,7 +326,7 @@ typedef struct epx_plan_stats {
     int64_t routed;                     /* valid assignments of this rank */
     int64_t skipped;                    /* ids of -1 */
     int64_t kept;                       /* at the receiver: assignments accepted for this rank's experts */
-    int64_t spilled;                    /* part of kept that took another choice */
+    int64_t spilled;                    /* at the sender: took another choice, whatever comes of it there */
     int64_t dropped_sender;             /* refused at the sender (ragged, ring: all drops) */
     int64_t dropped_receiver;           /* refused by this rank's receiver gate (pooled_wave) */
     int64_t sent_bytes, received_bytes; /* remote payload of all passes since the route */
