@@ -44,6 +44,7 @@ libibverbs-dev    header  infiniband/verbs.h     check ci
 libucx-dev        header  ucp/api/ucp.h          check ci
 libpmix-dev       pkg     pmix                   check ci
 openmpi-bin       program mpirun                 check ci
+locales           file    /usr/share/i18n/locales/de_DE  ci
 pkg-config        program pkg-config             check ci
 clang-format      program clang-format           lint ci
 python3           program python3                lint ci

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/decimal.h"
 #include "base/fail.h"
 #include "fabric/fault/spec.h"
 #include "transport/registry.h"
@@ -163,6 +164,14 @@ static void upper_case(char *to, size_t bytes, const char *from)
     to[i] = '\0';
 }
 
+/* As parse_number reads it again. */
+static void decimal_text(char *text, size_t bytes, double value)
+{
+    locale_t before = epx_decimal_begin();
+    snprintf(text, bytes, "%.17g", value);
+    epx_decimal_end(before);
+}
+
 /* The program's value as text; 0: it says nothing. */
 static int program_text(const epx_config_row_t *row, const epx_group_config_t *config, char *text,
                         size_t bytes)
@@ -185,7 +194,7 @@ static int program_text(const epx_config_row_t *row, const epx_group_config_t *c
         if (value < 0 && value >= EPX_DROPLESS && value <= EPX_DROPLESS)
             snprintf(text, bytes, "dropless");
         else
-            snprintf(text, bytes, "%.17g", value);
+            decimal_text(text, bytes, value);
         return value < 0 || value > 0 || value != value; /* anything but 0 was said, NaN included */
     }
     case ROW_COUNT: {
@@ -249,7 +258,7 @@ static int parse_number(const epx_config_row_t *row, const char *text, double *v
         long long whole = strtoll(text, &end, 10);
         *value_p = (double)whole;
     } else {
-        *value_p = strtod(text, &end);
+        *value_p = epx_decimal_read(text, &end);
     }
     return end != text && *end == '\0' && errno == 0 && *value_p > 0 && *value_p <= row->most;
 }

@@ -58,6 +58,8 @@ struct epx_plan {
     uint64_t dead_told;               /* the last failed route that a call has returned, or the log has */
     _Atomic uint64_t checked;         /* the failed route that epx_group_check has told, from any thread */
     epx_tally_t folded;
+    int64_t wait_before_ns; /* the longest wait since the route and before the group's last cut */
+    int32_t wait_before_peer;
     struct epx_plan *next, **link;
 };
 
@@ -108,6 +110,7 @@ struct epx_group {
     int32_t wait_peer;
     int64_t wait_longest_ns;
     void *stats_file;
+    int32_t stats_lost;      /* 1: a line could not be written, and that was said */
     epx_recorder_h recorder; /* NULL: nothing is recorded */
     int32_t record_id, record_ending;
     uint64_t record_key, record_signature;

@@ -87,6 +87,7 @@ static epx_status_t make_plan(epx_group_h group, int32_t lane, void *memory, con
                                    .lane = &plan->lane->lane,
                                    .waves = sizes->waves,
                                    .wait_peer = -1};
+    plan->wait_before_peer = -1;
     if (memory == NULL)
         plan->base.bytes = epx_group_allocate(&group->allocator, plan->bytes, 1);
     plan->base.report = report_of(group, plan);

@@ -127,7 +127,8 @@ epx_status_t epx_plan_stats(epx_plan_h plan, epx_plan_stats_t *stats_p, epx_stre
         .sent_meta_bytes = plan->base.sent_meta_bytes,
         .received_meta_bytes = plan->base.received_meta_bytes,
         .wait_ns = plan->base.wait_ns,
-        .wait_peer = plan->base.wait_peer,
+        .wait_peer =
+            plan->base.wait_longest_ns > plan->wait_before_ns ? plan->base.wait_peer : plan->wait_before_peer,
         .tokens = head.tokens,
     };
     return EPX_OK;

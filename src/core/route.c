@@ -163,7 +163,8 @@ void epx_plan_restart_account(epx_plan_h plan)
     plan->base.sent_bytes = plan->base.received_bytes = plan->base.sent_meta_bytes =
         plan->base.received_meta_bytes = 0;
     plan->base.wait_ns = plan->base.wait_longest_ns = 0;
-    plan->base.wait_peer = -1;
+    plan->base.wait_peer = plan->wait_before_peer = -1;
+    plan->wait_before_ns = 0;
 }
 
 /* Everything of the last routing ends, here and in the lane. */

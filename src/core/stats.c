@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/decimal.h"
 #include "base/fail.h"
 #include "transport/common.h"
 
@@ -95,21 +96,38 @@ epx_paths_t epx_group_paths(const epx_group_t *group, int64_t sent_bytes)
 static epx_status_t open_stats(epx_group_t *group)
 {
     const char *folder = group->selection.settings.stats;
-    char path[EPX_CONFIG_TEXT_BYTES + 128];
+    char path[EPX_CONFIG_TEXT_BYTES + 128], name[sizeof(group->name)];
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return epx_fail(EPX_ERR_ARG, "EPX_STATS=%s: the folder cannot be made: %s", folder, strerror(errno));
-    snprintf(path, sizeof(path), "%s/%s-rank%d.jsonl", folder, group->name, group->rank);
-    group->stats_file = fopen(path, "a");
+    snprintf(name, sizeof(name), "%s", group->name);
+    for (char *at = name; *at != '\0'; at++)
+        if (*at == '/' || (unsigned char)*at < ' ')
+            *at = '_';
+    snprintf(path, sizeof(path), "%s/%s-rank%d.jsonl", folder, name, group->rank);
+    group->stats_file = fopen(path, "ae");
     if (group->stats_file == NULL)
         return epx_fail(EPX_ERR_ARG, "EPX_STATS: %s cannot be written: %s", path, strerror(errno));
     return EPX_OK;
 }
 
-/* What has passed since the last cut, and a new cut. */
-static epx_tally_t cut(epx_group_t *group, int64_t *wait_ns_max_p)
+/* The longest wait of a plan begins anew, for the step that begins; what epx_plan_stats tells goes on. */
+static void end_waits(struct epx_plan *plan)
 {
-    for (struct epx_plan *plan = group->plans; plan != NULL; plan = plan->next)
+    if (plan->base.wait_longest_ns > plan->wait_before_ns) {
+        plan->wait_before_ns = plan->base.wait_longest_ns;
+        plan->wait_before_peer = plan->base.wait_peer;
+    }
+    plan->base.wait_longest_ns = 0;
+    plan->base.wait_peer = -1;
+}
+
+/* What has passed since the last cut, and a new cut. */
+static epx_tally_t cut(epx_group_t *group, int64_t *wait_ns_max_p, int32_t *wait_peer_p)
+{
+    for (struct epx_plan *plan = group->plans; plan != NULL; plan = plan->next) {
         epx_tally_fold(plan);
+        end_waits(plan);
+    }
     epx_tally_t step, *now = &group->tally, *old = &group->last_step;
     if (group->fabric != NULL)
         now->message_bytes = epx_group_paths(group, 0).message_bytes;
@@ -117,6 +135,7 @@ static epx_tally_t cut(epx_group_t *group, int64_t *wait_ns_max_p)
         ((int64_t *)&step)[i] = ((int64_t *)now)[i] - ((int64_t *)old)[i];
     *old = *now;
     *wait_ns_max_p = group->wait_longest_ns;
+    *wait_peer_p = group->wait_longest_ns > 0 ? group->wait_peer : -1;
     group->wait_longest_ns = 0;
     return step;
 }
@@ -124,10 +143,76 @@ static epx_tally_t cut(epx_group_t *group, int64_t *wait_ns_max_p)
 epx_status_t epx_step_discard(epx_group_h group)
 {
     int64_t wait_ns_max;
+    int32_t wait_peer;
     if (group == NULL)
         return epx_fail(EPX_ERR_ARG, "epx_step_discard: group is NULL");
-    cut(group, &wait_ns_max);
+    cut(group, &wait_ns_max, &wait_peer);
     return EPX_OK;
+}
+
+/* Bytes of the UTF-8 character that begins there; 0: none does. */
+static size_t character_bytes(const unsigned char *at)
+{
+    size_t bytes = at[0] < 0x80 ? 1 : at[0] >= 0xC2 && at[0] < 0xE0 ? 2 : (at[0] & 0xF0) == 0xE0 ? 3 : 0;
+    if (bytes == 0 && at[0] >= 0xF0 && at[0] < 0xF5)
+        bytes = 4;
+    for (size_t i = 1; i < bytes; i++)
+        if ((at[i] & 0xC0) != 0x80)
+            return 0;
+    return bytes;
+}
+
+/* The group's name as a JSON string has it, to [JSON_NAME_BYTES]. What is no UTF-8 becomes a question mark.
+ */
+enum { JSON_NAME_BYTES = 6 * 64 };
+
+static void json_name(const epx_group_t *group, char *to)
+{
+    for (const unsigned char *at = (const unsigned char *)group->name; *at != '\0';) {
+        size_t bytes = character_bytes(at);
+        if (bytes == 1 && *at < ' ')
+            to += snprintf(to, 7, "\\u%04x", *at);
+        else if (bytes == 1 && (*at == '"' || *at == '\\'))
+            to += snprintf(to, 3, "\\%c", *at);
+        else if (bytes == 0)
+            *to++ = '?';
+        for (size_t i = 0; i < bytes && *at >= ' ' && *at != '"' && *at != '\\'; i++)
+            *to++ = (char)at[i];
+        at += bytes > 0 ? bytes : 1;
+    }
+    *to = '\0';
+}
+
+static void write_line(epx_group_t *group, int64_t number, const epx_tally_t *step, int64_t wait_ns_max,
+                       int32_t wait_peer)
+{
+    char name[JSON_NAME_BYTES];
+    json_name(group, name);
+    locale_t before = epx_decimal_begin();
+    int written = fprintf(
+        group->stats_file,
+        "{\"step\": %" PRId64
+        ", \"group\": \"%s\", \"rank\": %d, \"ranks\": %d, \"transport\": \"%s\", \"fabric\": \"%s\", "
+        "\"routed\": %" PRId64 ", \"skipped\": %" PRId64 ", \"kept\": %" PRId64 ", \"spilled\": %" PRId64
+        ", \"dropped_sender\": %" PRId64 ", \"dropped_receiver\": %" PRId64 ", \"sent_bytes\": %" PRId64
+        ", \"received_bytes\": %" PRId64 ", \"sent_meta_bytes\": %" PRId64
+        ", \"received_meta_bytes\": %" PRId64 ", \"path\": \"%s\", \"message_bytes\": %" PRId64
+        ", \"wait_ms\": %.3f, \"wait_ms_max\": %.3f, \"wait_peer\": %d}\n",
+        number, name, group->rank, group->ranks, group->selection.transport->name,
+        group->selection.fabric->name, step->routed, step->skipped, step->kept, step->spilled,
+        step->dropped_sender, step->dropped_receiver, step->sent_bytes, step->received_bytes,
+        step->sent_meta_bytes, step->received_meta_bytes,
+        group->fabric != NULL ? epx_group_paths(group, 0).path : "", step->message_bytes,
+        (double)step->wait_ns * 1e-6, (double)wait_ns_max * 1e-6, wait_peer);
+    epx_decimal_end(before);
+    if ((written >= 0 && fflush(group->stats_file) == 0) || group->stats_lost)
+        return;
+    group->stats_lost = 1;
+    epx_log(EPX_LOG_WARN, "stats",
+            "%s: EPX_STATS=%s: the line of step %" PRId64
+            " cannot be written (%s): lines are missing from here "
+            "on; check the space",
+            group->name, group->selection.settings.stats, number, strerror(errno));
 }
 
 epx_status_t epx_step(epx_group_h group)
@@ -135,8 +220,9 @@ epx_status_t epx_step(epx_group_h group)
     if (group == NULL)
         return epx_fail(EPX_ERR_ARG, "epx_step: group is NULL");
     int64_t number = group->steps++, wait_ns_max;
+    int32_t wait_peer;
     epx_recorder_step(group->recorder);
-    epx_tally_t step = cut(group, &wait_ns_max);
+    epx_tally_t step = cut(group, &wait_ns_max, &wait_peer);
     if (group->selection.settings.stats[0] == '\0')
         return EPX_OK;
     if (group->stats_file == NULL) {
@@ -144,21 +230,7 @@ epx_status_t epx_step(epx_group_h group)
         if (status != EPX_OK)
             return status;
     }
-    fprintf(group->stats_file,
-            "{\"step\": %" PRId64
-            ", \"group\": \"%s\", \"rank\": %d, \"ranks\": %d, \"transport\": \"%s\", \"fabric\": \"%s\", "
-            "\"routed\": %" PRId64 ", \"skipped\": %" PRId64 ", \"kept\": %" PRId64 ", \"spilled\": %" PRId64
-            ", \"dropped_sender\": %" PRId64 ", \"dropped_receiver\": %" PRId64 ", \"sent_bytes\": %" PRId64
-            ", \"received_bytes\": %" PRId64 ", \"sent_meta_bytes\": %" PRId64
-            ", \"received_meta_bytes\": %" PRId64 ", \"path\": \"%s\", \"message_bytes\": %" PRId64
-            ", \"wait_ms\": %.3f, \"wait_ms_max\": %.3f, \"wait_peer\": %d}\n",
-            number, group->name, group->rank, group->ranks, group->selection.transport->name,
-            group->selection.fabric->name, step.routed, step.skipped, step.kept, step.spilled,
-            step.dropped_sender, step.dropped_receiver, step.sent_bytes, step.received_bytes,
-            step.sent_meta_bytes, step.received_meta_bytes,
-            group->fabric != NULL ? epx_group_paths(group, 0).path : "", step.message_bytes,
-            (double)step.wait_ns * 1e-6, (double)wait_ns_max * 1e-6, group->wait_peer);
-    fflush(group->stats_file);
+    write_line(group, number, &step, wait_ns_max, wait_peer);
     return EPX_OK;
 }
 

@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/decimal.h"
 #include "base/fail.h"
 #include "record/versions.h"
 #include "record/report.h"
@@ -236,6 +238,20 @@ static double at_us(const trace_t *trace, const epx_record_head_t *head, int64_t
     return (double)(time_ns - head->opened_ns + head->opened_realtime_ns - trace->base_ns) * 1e-3;
 }
 
+/* An event's text: its times have decimal points. */
+static void event_text(char *text, size_t bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void event_text(char *text, size_t bytes, const char *format, ...)
+{
+    va_list arguments;
+    locale_t before = epx_decimal_begin();
+    va_start(arguments, format);
+    vsnprintf(text, bytes, format, arguments);
+    va_end(arguments);
+    epx_decimal_end(before);
+}
+
 static void trace_operation(trace_t *trace, const epx_record_head_t *head, const epx_record_operation_t *op,
                             int64_t last_ns)
 {
@@ -245,13 +261,14 @@ static void trace_operation(trace_t *trace, const epx_record_head_t *head, const
     int64_t begun = op->begun_ns != 0 ? op->begun_ns : op->enqueued_ns, ended = open ? last_ns : op->ended_ns;
     tame(name, sizeof(name), epx_record_kind_of(head, op));
     tame(group_text, sizeof(group_text), group != NULL ? group->name : "");
-    snprintf(text, sizeof(text),
-             "{\"name\": \"%s%s\", \"cat\": \"%s\", \"ph\": \"X\", \"ts\": %.3f, \"dur\": %.3f, \"pid\": %d, "
-             "\"tid\": %u, "
-             "\"args\": {\"wave\": %d, \"sequence\": %" PRIu64 ", \"bytes\": %" PRId64 ", \"status\": %d}}",
-             name, open ? " (open)" : "", group_text, at_us(trace, head, begun),
-             (double)(ended > begun ? ended - begun : 0) * 1e-3, head->rank, op->stream / 2, op->wave,
-             op->sequence, op->bytes, op->status);
+    event_text(
+        text, sizeof(text),
+        "{\"name\": \"%s%s\", \"cat\": \"%s\", \"ph\": \"X\", \"ts\": %.3f, \"dur\": %.3f, \"pid\": %d, "
+        "\"tid\": %u, "
+        "\"args\": {\"wave\": %d, \"sequence\": %" PRIu64 ", \"bytes\": %" PRId64 ", \"status\": %d}}",
+        name, open ? " (open)" : "", group_text, at_us(trace, head, begun),
+        (double)(ended > begun ? ended - begun : 0) * 1e-3, head->rank, op->stream / 2, op->wave,
+        op->sequence, op->bytes, op->status);
     put_event(trace, text);
 }
 
@@ -260,10 +277,10 @@ static void trace_rank(trace_t *trace, const epx_record_head_t *head)
     char text[512], host[64], name[64];
     int64_t last_ns = head->watched_ns > head->moved_ns ? head->watched_ns : head->moved_ns;
     tame(host, sizeof(host), head->host);
-    snprintf(text, sizeof(text),
-             "{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"name\": \"rank %d, "
-             "domain %d, %s\"}}",
-             head->rank, head->rank, head->domain, host);
+    event_text(text, sizeof(text),
+               "{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"name\": \"rank %d, "
+               "domain %d, %s\"}}",
+               head->rank, head->rank, head->domain, host);
     put_event(trace, text);
     uint64_t newest = head->operations, oldest = newest > head->ops_max ? newest - head->ops_max + 1 : 1;
     for (uint64_t n = oldest; n <= newest; n++) {
@@ -278,10 +295,11 @@ static void trace_rank(trace_t *trace, const epx_record_head_t *head)
         if (!epx_record_event(head, n, &event) || event.what != EPX_RECORD_EVENT_MARK)
             continue;
         tame(name, sizeof(name), epx_record_text_of(head, event.text));
-        snprintf(text, sizeof(text),
-                 "{\"name\": \"%s\", \"cat\": \"mark\", \"ph\": \"i\", \"s\": \"p\", \"ts\": %.3f, \"pid\": "
-                 "%d, \"tid\": 0}",
-                 name, at_us(trace, head, event.time_ns), head->rank);
+        event_text(
+            text, sizeof(text),
+            "{\"name\": \"%s\", \"cat\": \"mark\", \"ph\": \"i\", \"s\": \"p\", \"ts\": %.3f, \"pid\": "
+            "%d, \"tid\": 0}",
+            name, at_us(trace, head, event.time_ns), head->rank);
         put_event(trace, text);
     }
 }

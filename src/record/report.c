@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/decimal.h"
 #include "record/report.h"
 #include "record/versions.h"
 
@@ -415,7 +416,7 @@ static void put_ranks(const epx_job_view_t *view, page_t *page)
     put(page, "%s]", first ? "" : "\n  ");
 }
 
-void epx_report_json(const epx_job_view_t *view, const epx_verdict_t *v, char *text, size_t bytes)
+static void put_json(const epx_job_view_t *view, const epx_verdict_t *v, char *text, size_t bytes)
 {
     page_t page = {.text = text, .bytes = bytes};
     const epx_record_head_t *head = head_at(view, v->rank);
@@ -457,4 +458,11 @@ void epx_report_json(const epx_job_view_t *view, const epx_verdict_t *v, char *t
     put_string(&page, "folder", view->folder);
     put_ranks(view, &page);
     put(&page, "\n}\n");
+}
+
+void epx_report_json(const epx_job_view_t *view, const epx_verdict_t *v, char *text, size_t bytes)
+{
+    locale_t before = epx_decimal_begin();
+    put_json(view, v, text, bytes);
+    epx_decimal_end(before);
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/decimal.h"
+
 static const char *const point_names[EPX_FAULT_POINTS] = {"enqueue",    "begin",       "put.pre",  "put.post",
                                                           "signal.pre", "signal.post", "wait.pre", "end",
                                                           "register",   "exchange"};
@@ -148,7 +150,7 @@ static epx_status_t read_action(const word_t *word, epx_fault_rule_t *rule)
 static epx_status_t read_chance(const word_t *word, epx_fault_rule_t *rule)
 {
     char *end;
-    rule->chance = strtod(word->value, &end);
+    rule->chance = epx_decimal_read(word->value, &end);
     if (end == word->value || *end != '\0' || !(rule->chance > 0) || rule->chance > 1)
         return bad(word, "chance is a number above 0, up to 1");
     return EPX_OK;
