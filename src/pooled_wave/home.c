@@ -60,11 +60,12 @@ static void account_home(const epx_pooled_wave_t *w)
     w->plan->received_meta_bytes += w->pooled->remote_out * beside + notes;
 }
 
-/* My own rows stay where the caller has written them: the finish adds them up at once. */
+/* My own rows stay where the caller has written them: the finish adds them up at once. Where sums go on from
+ * wave to wave, this is done where rows for others stay there too. */
 static int without_own(const epx_pooled_wave_t *w)
 {
     const epx_pooled_dims_t *dims = &w->pooled->dims;
-    return !dims->checks && !dims->by_wave && epx_pooled_sums_now(w);
+    return !dims->checks && (dims->by_wave ? epx_pooled_leaves_rows(w) : epx_pooled_sums_now(w));
 }
 
 /* A push of rows in batch order to where they came from; my own are the last run. */
@@ -182,7 +183,7 @@ epx_status_t epx_pooled_sum(const epx_pooled_wave_t *w, const float *weights, co
         const int32_t *base = epx_pooled_tables(w->pooled).base;
         args.own = (const int32_t *)epx_pooled_side(w, map->to) + shape->rank * w->pooled->dims.slab_rows;
         args.own_rows = *epx_pooled_given(w);
-        args.own_first = (waves - 1) * rows + base[shape->rank];
+        args.own_first = (alone ? 0 : waves - 1) * rows + base[shape->rank];
         args.own_count = base[shape->rank + 1] - base[shape->rank];
     }
     return env->kernels->combine(&args, w->stream);
