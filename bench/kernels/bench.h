@@ -21,6 +21,12 @@ typedef struct kernels_bench {
     uint64_t dice;
 } kernels_bench_t;
 
+enum { BENCH_REPEATS_MAX = 1000 };
+
+/* ---- measure.c ---- */
+
+/* 1: all is well; else the first failure is told, with what it was, and ends the run. */
+int bench_check(kernels_bench_t *bench, epx_status_t status, const char *what);
 /* Device memory that lives until the end of the program; host NULL: a pattern. */
 void *bench_take(kernels_bench_t *bench, size_t bytes, const void *host);
 uint64_t bench_dice(kernels_bench_t *bench);
@@ -44,6 +50,8 @@ void bench_print(kernels_bench_t *bench, const bench_line_t *line);
  * measured. */
 double bench_copy_floor(kernels_bench_t *bench, double read, double written);
 double bench_fill_floor(kernels_bench_t *bench, double written);
+
+/* ---- rows.c, routes.c: the tables ---- */
 
 void bench_rows(kernels_bench_t *bench);
 void bench_routes(kernels_bench_t *bench);

@@ -126,8 +126,10 @@ int epx_perf_case_run(epx_perf_case_t *shared, const epx_perf_settings_t *settin
                       int64_t tokens, int32_t sm_budget);
 void epx_perf_case_free(epx_perf_case_t *shared);
 
-/* All ranks arrive before one leaves, and then leave close together. 0 or an exit code. */
+/* meet.c: all ranks arrive before one leaves, and then leave close together. 0 or an exit code. */
 int epx_perf_meet(epx_perf_player_t *player);
+/* meet.c: routes the plan with this rank's ids. */
+int epx_perf_route(epx_perf_player_t *player);
 
 /* check.c: one forward (and backward) pass. Learns the places of all rows; with `compare` every bit is looked
  * at. */
@@ -156,8 +158,5 @@ void epx_perf_forget_graphs(epx_perf_player_t *player);
 
 /* timing.c: one call of the library for a wave, in the order of the stream. */
 int epx_perf_call(epx_perf_player_t *player, epx_perf_op_t op, int32_t wave);
-
-/* Routes the plan with this rank's ids. */
-int epx_perf_route(epx_perf_player_t *player);
 
 #endif

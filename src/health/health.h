@@ -23,8 +23,13 @@ typedef enum epx_health_kind {
 epx_health_kind_t epx_health_kind_of(const char *name, uint64_t *good_p);
 
 /* Calls fn with a reading. */
-void epx_health_pass(epx_health_fn fn, void *context, const char *link, const char *name, int32_t code,
-                     uint64_t value);
+static inline void epx_health_pass(epx_health_fn fn, void *context, const char *link, const char *name,
+                                   int32_t code, uint64_t value)
+{
+    epx_health_reading_t reading = {
+        .link = link, .name = name, .known = code == 0, .code = code, .value = code == 0 ? value : 0};
+    fn(context, &reading);
+}
 
 /* From now on only GPUs are asked that have links whose names begin so; "": all. A look at a GPU takes some
  * 50 ms of its driver's time. */

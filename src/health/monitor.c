@@ -15,14 +15,6 @@ struct epx_health {
     char events_blind[EPX_HEALTH_BLIND], gpus_blind[EPX_HEALTH_BLIND], all[2 * EPX_HEALTH_BLIND + 256];
 };
 
-void epx_health_pass(epx_health_fn fn, void *context, const char *link, const char *name, int32_t code,
-                     uint64_t value)
-{
-    epx_health_reading_t reading = {
-        .link = link, .name = name, .known = code == 0, .code = code, .value = code == 0 ? value : 0};
-    fn(context, &reading);
-}
-
 epx_status_t epx_health_open(const epx_health_config_t *config, epx_health_h *health_p)
 {
     if (config == NULL || config->size != sizeof(*config) || health_p == NULL)

@@ -66,6 +66,8 @@ struct epx_hub {
     hub_collective_t *collectives;
 };
 
+/* ---- hub_say.c ---- */
+
 /* Says something to one rank; drops the connection of whom it cannot. data may be NULL with bytes 0. */
 void epx_hub_say(hub_connection_t *to, const epx_frame_t *frame, const void *data);
 void epx_hub_say_all(struct epx_hub *hub, const epx_frame_t *frame, const void *data);
@@ -73,6 +75,10 @@ void epx_hub_say_all(struct epx_hub *hub, const epx_frame_t *frame, const void *
 hub_bytes_t *epx_hub_bytes(const epx_frame_t *frame);
 void epx_hub_say_bytes(hub_connection_t *to, hub_bytes_t *what);
 void epx_hub_drop_bytes(hub_bytes_t *what);
+/* Writes what can be written now. */
+void epx_hub_flush(hub_connection_t *to);
+
+/* ---- hub_handle.c ---- */
 
 /* One frame of a rank, with its data, which the callee may take over by setting *data_p to NULL. */
 void epx_hub_handle(struct epx_hub *hub, hub_connection_t *from, const epx_frame_t *frame, uint8_t **data_p);

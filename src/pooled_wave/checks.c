@@ -34,33 +34,8 @@ static void begin_text(const epx_pooled_wave_t *w, char *text, size_t bytes)
              epx_move_name(w->move), w->wave, w->plan->lane->index);
 }
 
-epx_status_t epx_pooled_refill(const epx_pooled_wave_t *w)
-{
-    const epx_pooled_map_t *map = &w->pooled->map;
-    if (!w->pooled->dims.checks || (w->pooled->dims.indexed && w->move == EPX_MOVE_DISPATCH))
-        return EPX_OK;
-    if (is_out(w))
-        return epx_canary_fill(&w->pooled->transport, epx_pooled_incoming(w, 0),
-                               map->side[w->side].segment_bytes, w->stream);
-    char *segment = w->pooled->transport.env.segment.base;
-    if (w->pooled->dims.by_wave)
-        return epx_pooled_fill_home(w, segment);
-    if (!epx_pooled_sums_now(w))
-        return EPX_OK;
-    return epx_canary_fill(&w->pooled->transport, epx_pooled_homes(w, 0), map->home_bytes, w->stream);
-}
-
-epx_status_t epx_pooled_refill_batch(const epx_pooled_wave_t *w)
-{
-    epx_pooled_wave_t forward = *w;
-    forward.side = 0;
-    if (!w->pooled->dims.checks || !w->pooled->dims.indexed)
-        return EPX_OK;
-    return epx_canary_fill(&w->pooled->transport, epx_pooled_incoming(&forward, 0),
-                           w->pooled->map.side[0].segment_bytes, w->stream);
-}
-
-epx_status_t epx_pooled_fill_home(const epx_pooled_wave_t *w, char *segment)
+/* The wave's home slot, in the segment at `segment` or in its mirror. */
+static epx_status_t fill_home(const epx_pooled_wave_t *w, char *segment)
 {
     const epx_pooled_map_t *map = &w->pooled->map;
     const epx_shape_t *shape = w->pooled->transport.env.shape;
@@ -80,13 +55,50 @@ epx_status_t epx_pooled_fill_home(const epx_pooled_wave_t *w, char *segment)
     return status;
 }
 
-epx_status_t epx_pooled_check_headers(const epx_pooled_wave_t *w)
+epx_status_t epx_pooled_refill(const epx_pooled_wave_t *w)
+{
+    const epx_pooled_map_t *map = &w->pooled->map;
+    if (!w->pooled->dims.checks || (w->pooled->dims.indexed && w->move == EPX_MOVE_DISPATCH))
+        return EPX_OK;
+    if (is_out(w))
+        return epx_canary_fill(&w->pooled->transport, epx_pooled_incoming(w, 0),
+                               map->side[w->side].segment_bytes, w->stream);
+    char *segment = w->pooled->transport.env.segment.base;
+    if (w->pooled->dims.by_wave)
+        return fill_home(w, segment);
+    if (!epx_pooled_sums_now(w))
+        return EPX_OK;
+    return epx_canary_fill(&w->pooled->transport, epx_pooled_homes(w, 0), map->home_bytes, w->stream);
+}
+
+epx_status_t epx_pooled_refill_batch(const epx_pooled_wave_t *w)
+{
+    epx_pooled_wave_t forward = *w;
+    forward.side = 0;
+    if (!w->pooled->dims.checks || !w->pooled->dims.indexed)
+        return EPX_OK;
+    return epx_canary_fill(&w->pooled->transport, epx_pooled_incoming(&forward, 0),
+                           w->pooled->map.side[0].segment_bytes, w->stream);
+}
+
+epx_status_t epx_pooled_fill_staged(const epx_pooled_wave_t *w)
+{
+    const epx_pooled_map_t *map = &w->pooled->map;
+    char *mirror = (char *)w->pooled->transport.env.segment.base + map->mirror;
+    if (!w->pooled->dims.staged || !w->pooled->dims.checks)
+        return EPX_OK;
+    if (is_out(w))
+        return epx_canary_fill(&w->pooled->transport, mirror + epx_pooled_incoming_offset(w, 0),
+                               map->side[w->side].segment_bytes, w->stream);
+    return fill_home(w, mirror);
+}
+
+/* From gate 2's `bad`. */
+static epx_status_t check_headers(const epx_pooled_wave_t *w)
 {
     const epx_transport_env_t *env = &w->pooled->transport.env;
     int64_t bad[2];
     char begin[160];
-    if (!w->pooled->dims.checks)
-        return EPX_OK;
     epx_status_t status = fetch(w, bad, bad_of(w), sizeof(bad));
     if (status != EPX_OK || bad[0] < 0)
         return status;
@@ -132,7 +144,9 @@ epx_status_t epx_pooled_check_incoming(const epx_pooled_wave_t *w)
                                 .stride = env->shape->row_bytes,
                                 .bytes = env->shape->row_bytes,
                                 .bad = bad_of(w)};
-    epx_status_t status = env->kernels->find_poison(&args, w->stream);
+    epx_status_t status = check_headers(w);
+    if (status == EPX_OK)
+        status = env->kernels->find_poison(&args, w->stream);
     if (status == EPX_OK)
         status = fetch(w, bad, args.bad, sizeof(bad));
     if (status != EPX_OK || bad[0] < 0)

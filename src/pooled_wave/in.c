@@ -31,10 +31,7 @@ epx_status_t epx_pooled_receive(const epx_pooled_wave_t *w, int count)
                                  .confirmed = confirm(w),
                                  .verdict = epx_route_for_kernels(w->plan),
                                  .bad = epx_pooled_lane(w->pooled, lane, map->bad)};
-    epx_status_t status = env->kernels->pooled_gate2(&args, w->stream);
-    if (status == EPX_OK)
-        status = epx_pooled_check_headers(w);
-    return status;
+    return env->kernels->pooled_gate2(&args, w->stream);
 }
 
 /* One thing that arrived, into batch order. */

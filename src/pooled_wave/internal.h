@@ -220,19 +220,15 @@ epx_pieces_t epx_pooled_list_pieces(const epx_pooled_wave_t *w);
 /* Whether rows for others are left to the post, and its source then. */
 int epx_pooled_leaves_rows(const epx_pooled_wave_t *w);
 epx_rows_source_t epx_pooled_source(const epx_pooled_wave_t *w);
-/* EPX_CHECK: what this move stages, before kernels write there. */
-epx_status_t epx_pooled_fill_staged(const epx_pooled_wave_t *w);
 
 /* ---- checks.c: EPX_CHECK=canary and full; all synchronise, all do nothing when checks are off ---- */
 
 /* Fills what the move has just read with the canary; slabs that are a batch only when that is over. */
 epx_status_t epx_pooled_refill(const epx_pooled_wave_t *w);
 epx_status_t epx_pooled_refill_batch(const epx_pooled_wave_t *w);
-/* The wave's home slot, in the segment at `segment` or in its mirror. */
-epx_status_t epx_pooled_fill_home(const epx_pooled_wave_t *w, char *segment);
-/* Headers: from gate 2's `bad`. */
-epx_status_t epx_pooled_check_headers(const epx_pooled_wave_t *w);
-/* Incoming rows that never arrived. */
+/* What this move stages, before kernels write there. */
+epx_status_t epx_pooled_fill_staged(const epx_pooled_wave_t *w);
+/* Headers, behind gate 2, and rows that never arrived. */
 epx_status_t epx_pooled_check_incoming(const epx_pooled_wave_t *w);
 /* Checksums of rows in batch order (or where `index` says) against those that came. */
 epx_status_t epx_pooled_check_sums(const epx_pooled_wave_t *w, const void *rows, const int32_t *index);

@@ -131,15 +131,3 @@ epx_rows_source_t epx_pooled_source(const epx_pooled_wave_t *w)
     epx_rows_source_begin(&source);
     return source;
 }
-
-epx_status_t epx_pooled_fill_staged(const epx_pooled_wave_t *w)
-{
-    const epx_pooled_map_t *map = &w->pooled->map;
-    char *mirror = (char *)w->pooled->transport.env.segment.base + map->mirror;
-    if (!w->pooled->dims.staged || !w->pooled->dims.checks)
-        return EPX_OK;
-    if (is_out(w))
-        return epx_canary_fill(&w->pooled->transport, mirror + epx_pooled_incoming_offset(w, 0),
-                               map->side[w->side].segment_bytes, w->stream);
-    return epx_pooled_fill_home(w, mirror);
-}

@@ -7,11 +7,6 @@
 
 enum { FLOAT = 4, INT = 4, LONG = 8 };
 
-int32_t epx_ragged_chunks(const epx_shape_t *shape)
-{
-    return shape->waves > 0 ? shape->waves : EPX_RAGGED_CHUNKS;
-}
-
 int64_t epx_ragged_order_entries(const epx_shape_t *shape, int32_t chunks)
 {
     return 3 * (int64_t)shape->experts + (int64_t)chunks * shape->ranks + 1;
@@ -271,50 +266,5 @@ epx_status_t epx_ragged_lay_out(const epx_shape_t *shape, uint32_t fabric_caps,
     lay_scratch(shape, &areas);
     lay_plan(shape, &areas);
     *areas_p = areas;
-    return EPX_OK;
-}
-
-int epx_ragged_probe(const epx_shape_t *shape, uint32_t fabric_caps, char *reason, size_t reason_bytes)
-{
-    const char *why = NULL;
-    (void)fabric_caps;
-    if (shape->overflow != EPX_OVERFLOW_DEFAULT)
-        why = "EPX_OVERFLOW has no meaning: nothing overflows at a sender, drops are decided from all "
-              "counts; unset it";
-    else if (shape->sender_factor > 0)
-        why = "EPX_SENDER_FACTOR has no meaning: a sender has no capacity of its own; unset it";
-    else if (shape->columns != shape->top_k)
-        why = "spill choices have no meaning: nothing is refused that could take another choice";
-    else if (shape->batch == EPX_BATCH_INDEXED && shape->wire == EPX_WIRE_ASSIGNMENT)
-        why =
-            "EPX_BATCH=indexed needs EPX_WIRE=rank: on the assignment wire every row has a place of its own";
-    snprintf(reason, reason_bytes, "%s", why != NULL ? why : "");
-    return why != NULL ? 0 : 60;
-}
-
-epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, const epx_services_t *services,
-                              epx_sizes_t *sizes_p)
-{
-    epx_ragged_areas_t areas;
-    epx_status_t status = epx_ragged_lay_out(shape, fabric_caps, services, &areas);
-    if (status != EPX_OK)
-        return status;
-    int64_t pairs = areas.rank_wire ? (int64_t)areas.chunks * shape->ranks : 0;
-    int64_t wire_rows = areas.staging.bytes > 0 ? pairs * LONG : 0;
-    *sizes_p =
-        (epx_sizes_t){.segment_bytes = areas.segment_bytes,
-                      .staging_bytes = areas.staging.bytes,
-                      .scratch_bytes = areas.scratch_bytes,
-                      .batch_bytes = areas.batch_bytes,
-                      .state_bytes = epx_ragged_transport_bytes(shape, &areas),
-                      .plan_bytes = areas.plan.bytes,
-                      .plan_state_bytes = epx_ragged_state_bytes(shape, &areas),
-                      .report_bytes = epx_ragged_report_bytes(shape, &areas),
-                      .exchange_bytes = wire_rows > areas.notice_bytes ? wire_rows : areas.notice_bytes,
-                      .channels = epx_move_channels(shape),
-                      .waves = areas.chunks,
-                      .ids_first = 1,
-                      .batch_rows_max = areas.rows_max,
-                      .wire = areas.rank_wire ? EPX_WIRE_RANK : EPX_WIRE_ASSIGNMENT};
     return EPX_OK;
 }

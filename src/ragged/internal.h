@@ -187,15 +187,15 @@ typedef struct epx_ragged_times {
 } epx_ragged_times_t;
 epx_ragged_times_t epx_ragged_predict(const epx_shape_t *shape, uint32_t fabric_caps);
 
-int32_t epx_ragged_chunks(const epx_shape_t *shape);
+static inline int32_t epx_ragged_chunks(const epx_shape_t *shape)
+{
+    return shape->waves > 0 ? shape->waves : EPX_RAGGED_CHUNKS;
+}
 /* int32 entries of all tables of an order, which stand behind each other. */
 int64_t epx_ragged_order_entries(const epx_shape_t *shape, int32_t chunks);
 /* Lays everything out. EPX_ERR_ARG with its text for shapes with 2^31 rows. */
 epx_status_t epx_ragged_lay_out(const epx_shape_t *shape, uint32_t fabric_caps,
                                 const epx_services_t *services, epx_ragged_areas_t *areas_p);
-int epx_ragged_probe(const epx_shape_t *shape, uint32_t fabric_caps, char *reason, size_t reason_bytes);
-epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, const epx_services_t *services,
-                              epx_sizes_t *sizes_p);
 
 /* ---- one call ---- */
 
@@ -231,6 +231,13 @@ typedef struct epx_ragged_call {
     epx_stream_t stream;
 } epx_ragged_call_t;
 
+static inline int epx_ragged_is_staged(const epx_ragged_t *ragged) { return ragged->areas.staging.bytes > 0; }
+static inline int epx_ragged_is_checked(const epx_ragged_call_t *call)
+{
+    return call->shape->check == EPX_CHECK_CANARY || call->shape->check == EPX_CHECK_FULL;
+}
+
+/* ---- calls.c: what every data call begins and ends with ---- */
 epx_ragged_call_t epx_ragged_call(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move,
                                   int32_t wave, epx_stream_t stream);
 
@@ -239,6 +246,7 @@ void epx_ragged_begin(const epx_ragged_call_t *call);
 epx_status_t epx_ragged_post(const epx_ragged_call_t *call);
 epx_status_t epx_ragged_wait(const epx_ragged_call_t *call);
 
+/* ---- places.c ---- */
 /* This wave's batch of this rank, and the pairs (wave, rank) of an int64 table in the plan. */
 epx_k_rows_t epx_ragged_batch_rows(const epx_ragged_call_t *call);
 const int64_t *epx_ragged_pairs(const epx_ragged_call_t *call, int64_t area);
@@ -246,6 +254,8 @@ void *epx_ragged_plan_at(const epx_ragged_call_t *call, int64_t area);
 char *epx_ragged_slot_at(const epx_ragged_call_t *call, int64_t area);
 /* Offset of part `area` of the library's batch of this slot in env->batch. */
 char *epx_ragged_batch_at(const epx_ragged_call_t *call, int64_t area);
+/* Places in a batch of this rank's own rows. */
+epx_k_places_t epx_ragged_own_places(const epx_ragged_call_t *call, void *rows);
 
 /* ---- account.c: what a plan's passes moved ---- */
 int64_t epx_ragged_state_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas);
@@ -263,8 +273,6 @@ void epx_ragged_account(epx_transport_t *transport, epx_plan_base_t *plan);
 
 /* ---- send.c: x or dout to the experts; y or dx home ---- */
 epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *rows, const void *aux);
-/* Places in a batch of this rank's own rows. */
-epx_k_places_t epx_ragged_own_places(const epx_ragged_call_t *call, void *rows);
 /* A dispatch's own rows alone, from x to their places of the batch at `rows`. */
 epx_status_t epx_ragged_place_own(const epx_ragged_call_t *call, const void *x, void *rows);
 /* dots: [rows_max] by place, or NULL. Partial sums of the rank wire are weighted in the forward pass. */
@@ -284,9 +292,6 @@ int epx_ragged_flows(const epx_ragged_call_t *call, const void *x);
 epx_status_t epx_ragged_flow(const epx_ragged_call_t *call, const void *x, void *rows, int here);
 
 /* ---- stage.c: fabrics without loads and stores ---- */
-static inline int epx_ragged_is_staged(const epx_ragged_t *ragged) { return ragged->areas.staging.bytes > 0; }
-/* The transport's struct with what stands behind it. */
-int64_t epx_ragged_transport_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas);
 /* Entries that a post's lists may have. */
 int64_t epx_ragged_sends_max(const epx_shape_t *shape, const epx_ragged_areas_t *areas);
 int64_t epx_ragged_receives_max(const epx_shape_t *shape, const epx_ragged_areas_t *areas);
@@ -303,13 +308,11 @@ int epx_ragged_leaves_rows(const epx_ragged_call_t *call, int out);
 const void **epx_ragged_given(const epx_ragged_call_t *call);
 void epx_ragged_add_stayed(const epx_ragged_call_t *call, epx_k_combine_t *args);
 epx_rows_source_t epx_ragged_source(const epx_ragged_call_t *call);
-/* EPX_CHECK: staging is filled where nothing of it travels any more, so that what kernels leave out is seen.
- */
-epx_status_t epx_ragged_fill_staged_home(const epx_ragged_call_t *call);
-epx_status_t epx_ragged_fill_staged_out(const epx_ragged_call_t *call);
 
 /* ---- check.c: EPX_CHECK=canary and full; EPX_OK at once otherwise ---- */
-int epx_ragged_is_checked(const epx_ragged_call_t *call);
+/* Staging is filled where nothing of it travels any more, so that what kernels leave out is seen. */
+epx_status_t epx_ragged_fill_staged_home(const epx_ragged_call_t *call);
+epx_status_t epx_ragged_fill_staged_out(const epx_ragged_call_t *call);
 epx_status_t epx_ragged_fill_slot(const epx_ragged_call_t *call);    /* when all of it has been read */
 epx_status_t epx_ragged_fill_returns(const epx_ragged_call_t *call); /* after the last wave has been read */
 epx_status_t epx_ragged_check_arrived(const epx_ragged_call_t *call);
@@ -323,6 +326,9 @@ epx_status_t epx_ragged_describe_batch(const epx_ragged_call_t *call, epx_batch_
 epx_status_t epx_ragged_add_home(const epx_ragged_call_t *call, void *out);
 
 /* ---- the table's functions ---- */
+int epx_ragged_probe(const epx_shape_t *shape, uint32_t fabric_caps, char *reason, size_t reason_bytes);
+epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, const epx_services_t *services,
+                              epx_sizes_t *sizes_p);
 epx_status_t epx_ragged_route(epx_transport_t *transport, epx_plan_base_t *plan, const epx_routing_t *routing,
                               epx_status_t publish, epx_stream_t stream);
 epx_status_t epx_ragged_dispatch_start(epx_transport_t *, epx_plan_base_t *, int32_t wave, const void *x,

@@ -1,5 +1,4 @@
-/* The table of `ragged`: open, close, dump, and what every data call begins with. SPDX-License-Identifier:
- * Apache-2.0 */
+/* The table of `ragged`: whether it can, what it takes, open, dump. SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +6,6 @@
 #include "ragged/internal.h"
 #include "ragged/ragged.h"
 #include "transport/accept.h"
-
-/* ---- life ------------------------------------------------------------------------------------------------------- */
 
 /* Fills the order of a pass into the tables behind the struct. */
 static void set_order(epx_ragged_t *ragged, const epx_shape_t *shape, int32_t *tables)
@@ -68,7 +65,7 @@ static behind_t lay_behind(const epx_shape_t *shape, const epx_ragged_areas_t *a
     return behind;
 }
 
-int64_t epx_ragged_transport_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas)
+static int64_t transport_bytes(const epx_shape_t *shape, const epx_ragged_areas_t *areas)
 {
     return lay_behind(shape, areas).bytes;
 }
@@ -208,137 +205,49 @@ static void ragged_dump(epx_transport_t *transport, void (*line)(void *context, 
     line(context, text);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------ */
-
-static void set_targets(epx_ragged_call_t *call)
+int epx_ragged_probe(const epx_shape_t *shape, uint32_t fabric_caps, char *reason, size_t reason_bytes)
 {
-    const epx_ragged_areas_t *areas = &call->ragged->areas;
-    call->targets = 1;
-    call->target[0] = (epx_ragged_target_t){.slot = call->slot,
-                                            .slot_offset = call->slot_offset,
-                                            .home_rows = call->return_offset,
-                                            .home_dots = call->return_offset + areas->return_dots,
-                                            .home_sums = call->return_offset + areas->return_sums};
-    if (!epx_ragged_is_staged(call->ragged))
-        return;
-    call->targets = 2;
-    call->target[0].runs = areas->plan.runs_bytes; /* those of this rank alone */
-    call->target[1] = epx_ragged_staging_target(call);
+    const char *why = NULL;
+    (void)fabric_caps;
+    if (shape->overflow != EPX_OVERFLOW_DEFAULT)
+        why = "EPX_OVERFLOW has no meaning: nothing overflows at a sender, drops are decided from all "
+              "counts; unset it";
+    else if (shape->sender_factor > 0)
+        why = "EPX_SENDER_FACTOR has no meaning: a sender has no capacity of its own; unset it";
+    else if (shape->columns != shape->top_k)
+        why = "spill choices have no meaning: nothing is refused that could take another choice";
+    else if (shape->batch == EPX_BATCH_INDEXED && shape->wire == EPX_WIRE_ASSIGNMENT)
+        why =
+            "EPX_BATCH=indexed needs EPX_WIRE=rank: on the assignment wire every row has a place of its own";
+    snprintf(reason, reason_bytes, "%s", why != NULL ? why : "");
+    return why != NULL ? 0 : 60;
 }
 
-epx_ragged_call_t epx_ragged_call(epx_transport_t *transport, epx_plan_base_t *plan, epx_move_t move,
-                                  int32_t wave, epx_stream_t stream)
+epx_status_t epx_ragged_query(const epx_shape_t *shape, uint32_t fabric_caps, const epx_services_t *services,
+                              epx_sizes_t *sizes_p)
 {
-    epx_ragged_t *ragged = (epx_ragged_t *)transport;
-    const epx_ragged_areas_t *areas = &ragged->areas;
-    const epx_shape_t *shape = transport->env.shape;
-    int32_t lane = plan->lane->index,
-            backward = move == EPX_MOVE_COMBINE_BACKWARD || move == EPX_MOVE_DISPATCH_BACKWARD;
-    int64_t slot = (int64_t)lane * shape->depth + wave % shape->depth;
-    const epx_ragged_slot_t *parts = backward ? &areas->backward : &areas->forward;
-
-    epx_ragged_call_t call = {.ragged = ragged,
-                              .plan = plan,
-                              .shape = shape,
-                              .kernels = transport->env.kernels,
-                              .move = move,
-                              .wave = wave,
-                              .backward = backward,
-                              .slot = parts,
-                              .slot_offset =
-                                  (backward ? areas->backward_slots : areas->slots) + slot * parts->bytes,
-                              .return_offset = areas->returns + lane * areas->return_bytes,
-                              .scratch = (char *)transport->env.scratch + lane * areas->scratch.bytes,
-                              .stream = stream};
-    set_targets(&call);
-    return call;
-}
-
-static uint64_t *epoch_of(const epx_ragged_call_t *call)
-{
-    epx_ragged_state_t *state = epx_ragged_state(call->ragged, call->plan);
-    return &state->epoch[call->wave % call->shape->depth * EPX_MOVES + (int32_t)call->move];
-}
-
-static int32_t channel_of(const epx_ragged_call_t *call)
-{
-    return epx_move_channel(call->shape, call->plan->lane->index, call->wave, call->move);
-}
-
-void epx_ragged_begin(const epx_ragged_call_t *call) { *epoch_of(call) = epx_lane_advance(call->plan->lane); }
-
-epx_status_t epx_ragged_post(const epx_ragged_call_t *call)
-{
-    epx_pieces_t list, *pieces = NULL;
-    epx_rows_source_t source;
-    if (epx_ragged_is_staged(call->ragged)) {
-        pieces = &list;
-        epx_status_t status = epx_ragged_list_pieces(call, pieces);
-        if (status != EPX_OK)
-            return status;
-        if (call->left != NULL) {
-            source = epx_ragged_source(call);
-            pieces->source = &source.base;
-        }
-    }
-    return epx_move_post(&call->ragged->base, call->plan, channel_of(call), *epoch_of(call), EPX_ALL_PEERS,
-                         pieces, call->stream);
-}
-
-static int goes_home(const epx_ragged_call_t *call)
-{
-    return call->move == EPX_MOVE_COMBINE || call->move == EPX_MOVE_DISPATCH_BACKWARD;
-}
-
-epx_status_t epx_ragged_wait(const epx_ragged_call_t *call)
-{
-    epx_move_wait_t wait = {.move = call->move,
-                            .wave = call->wave,
-                            .lane = call->plan->lane->index,
-                            .channel = channel_of(call),
-                            .epoch = *epoch_of(call),
-                            .peer = EPX_ALL_PEERS,
-                            .mode = EPX_WAIT_EQUAL,
-                            .last = call->wave == call->ragged->areas.chunks - 1 && goes_home(call),
-                            .behind_post = call->plan->lane->adjoins};
-    int tells = epx_ragged_want_heads(call, &wait);
-    epx_status_t status = epx_move_wait(&call->ragged->base, call->plan, &wait, call->stream);
-    if (status == EPX_OK && tells)
-        epx_ragged_state(call->ragged, call->plan)->heads[call->wave] = 1;
-    return status;
-}
-
-void *epx_ragged_plan_at(const epx_ragged_call_t *call, int64_t area)
-{
-    return (char *)call->plan->bytes + area;
-}
-
-const int64_t *epx_ragged_pairs(const epx_ragged_call_t *call, int64_t area)
-{
-    return (const int64_t *)epx_ragged_plan_at(call, area) + (int64_t)call->wave * call->shape->ranks;
-}
-
-epx_k_rows_t epx_ragged_batch_rows(const epx_ragged_call_t *call)
-{
-    const epx_ragged_areas_t *areas = &call->ragged->areas;
-    const epx_owners_t *real = &call->shape->real;
-    int64_t at = (int64_t)call->wave * areas->local_experts_max;
-    return (epx_k_rows_t){.start = (const int64_t *)epx_ragged_plan_at(call, areas->plan.start) + at,
-                          .count = (const int64_t *)epx_ragged_plan_at(call, areas->plan.count) + at,
-                          .experts = real->first[call->shape->rank + 1] - real->first[call->shape->rank]};
-}
-
-char *epx_ragged_slot_at(const epx_ragged_call_t *call, int64_t area)
-{
-    return (char *)call->ragged->base.env.segment.base + call->slot_offset + area;
-}
-
-char *epx_ragged_batch_at(const epx_ragged_call_t *call, int64_t area)
-{
-    const epx_ragged_areas_t *areas = &call->ragged->areas;
-    int64_t slot = (int64_t)call->plan->lane->index * call->shape->depth + call->wave % call->shape->depth;
-    int64_t base = call->backward ? areas->batch_backward : 0;
-    return (char *)call->ragged->base.env.batch + base + slot * areas->batch_slot_bytes + area;
+    epx_ragged_areas_t areas;
+    epx_status_t status = epx_ragged_lay_out(shape, fabric_caps, services, &areas);
+    if (status != EPX_OK)
+        return status;
+    int64_t pairs = areas.rank_wire ? (int64_t)areas.chunks * shape->ranks : 0;
+    int64_t wire_rows = areas.staging.bytes > 0 ? pairs * (int64_t)sizeof(int64_t) : 0;
+    *sizes_p =
+        (epx_sizes_t){.segment_bytes = areas.segment_bytes,
+                      .staging_bytes = areas.staging.bytes,
+                      .scratch_bytes = areas.scratch_bytes,
+                      .batch_bytes = areas.batch_bytes,
+                      .state_bytes = transport_bytes(shape, &areas),
+                      .plan_bytes = areas.plan.bytes,
+                      .plan_state_bytes = epx_ragged_state_bytes(shape, &areas),
+                      .report_bytes = epx_ragged_report_bytes(shape, &areas),
+                      .exchange_bytes = wire_rows > areas.notice_bytes ? wire_rows : areas.notice_bytes,
+                      .channels = epx_move_channels(shape),
+                      .waves = areas.chunks,
+                      .ids_first = 1,
+                      .batch_rows_max = areas.rows_max,
+                      .wire = areas.rank_wire ? EPX_WIRE_RANK : EPX_WIRE_ASSIGNMENT};
+    return EPX_OK;
 }
 
 const epx_transport_ops_t epx_transport_ragged = {

@@ -134,20 +134,6 @@ static void add_lists(const epx_ragged_call_t *call, const target_t *to, epx_k_p
     }
 }
 
-/* The list of the receiver, which its places are in, is by region here and by sender there. */
-epx_k_places_t epx_ragged_own_places(const epx_ragged_call_t *call, void *rows)
-{
-    const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
-    int32_t rank = call->shape->rank;
-    return (epx_k_places_t){.dst = rows,
-                            .stride = call->shape->row_bytes,
-                            .first = epx_ragged_plan_at(call, plan->wire_first),
-                            .count = epx_ragged_plan_at(call, plan->wire_count),
-                            .list = epx_ragged_plan_at(call, plan->list_place),
-                            .start = epx_ragged_pairs(call, plan->home_start) + rank,
-                            .base = epx_ragged_pairs(call, plan->wire_start) + rank};
-}
-
 /* Rows of mine for myself go to their places of the batch at `rows`. */
 static void place_own(const epx_ragged_call_t *call, epx_k_push_t *push, void *rows)
 {

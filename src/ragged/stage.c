@@ -433,26 +433,3 @@ void epx_ragged_add_stayed(const epx_ragged_call_t *call, epx_k_combine_t *args)
             stayed[count++] = (int32_t)(sent[i].row + row);
     args->own_count = count;
 }
-
-/* ---- canaries --------------------------------------------------------------------------------------------------- */
-
-static epx_status_t fill(const epx_ragged_call_t *call, int64_t offset, int64_t bytes)
-{
-    char *segment = call->ragged->base.env.segment.base;
-    return bytes > 0 ? epx_canary_fill(&call->ragged->base, segment + offset, bytes, call->stream) : EPX_OK;
-}
-
-epx_status_t epx_ragged_fill_staged_home(const epx_ragged_call_t *call)
-{
-    return fill(call, epx_ragged_staging_target(call).home_rows, call->ragged->areas.staging.home_bytes);
-}
-
-epx_status_t epx_ragged_fill_staged_out(const epx_ragged_call_t *call)
-{
-    const epx_ragged_staging_t *staging = &call->ragged->areas.staging;
-    int64_t lane = call->plan->lane->index * staging->out.bytes;
-    epx_status_t status = fill(call, staging->outs + lane, staging->out.bytes);
-    if (status == EPX_OK && staging->outs_backward != staging->outs)
-        status = fill(call, staging->outs_backward + lane, staging->out.bytes);
-    return status;
-}

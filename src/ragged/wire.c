@@ -4,9 +4,8 @@
  * Predicted time of one token's way to the experts and back, counted in rows that pass through this rank's
  * memory:
  *
- *   assignment = 2 K L                 every row crosses the link twice
- *   rank       = 2 D L + 3 K + D      D rows cross; expansion reads and writes K rows, the partial sums read
- * K and write D
+ *   assignment = 2 K L              every row crosses the link twice
+ *   rank       = 2 D L + 3 K + D    D rows cross; expansion reads and writes K, partial sums read K, write D
  *
  * L is what a row on the link costs against a row through memory: 1 between threads of one process (the link
  * is the memory), 8 where peers' memory can be loaded and stored (NVLink against HBM), 64 on networks;

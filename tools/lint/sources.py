@@ -17,8 +17,8 @@ LEFT_OVER = re.compile(r"\b(" + "|".join(a + b for a, b in [("TO", "DO"), ("FIX"
 
 
 def read_layers():
-    """The table as {"allow": [([left], [right])], "room": ..., "word": ..., "tree": ...}."""
-    table = {"allow": [], "room": [], "word": [], "tree": []}
+    """The table as {"allow": [([left], [right])], "room": ..., "word": ..., ...}."""
+    table = {"allow": [], "room": [], "word": [], "tree": [], "calls": []}
     for line in (pathlib.Path(__file__).parent / "layers.txt").read_text().splitlines():
         kind, _, rest = line.partition(" ")
         if kind in table:
@@ -65,25 +65,54 @@ def check_includes(path, text, layers):
             yield number, f"{path} may not include {target}: tools/lint/layers.txt"
 
 
-def check_trees(paths, layers):
-    """In some folders files include each other in no circle; a source and the header of its name are one."""
-    for folder in [f for left, _ in layers["tree"] for f in left]:
-        inside = {p for p in paths if str(pathlib.PurePath(p).parent) == folder}
-        above = {}
-        for path in inside:
-            names = re.findall(r'(?m)^#include "([^"]+)"', pathlib.Path(path).read_text())
-            targets = {stem(t) for n in names for b in INCLUDE_PATHS for t in [str(pathlib.PurePath(b, n))] if t in inside}
-            above.setdefault(stem(path), set()).update(targets - {stem(path)})
-        # What includes nothing of the folder any more goes, until nothing does; what is left stands in circles or above one.
-        while leaves := [s for s, t in above.items() if not t]:
-            above = {s: t - set(leaves) for s, t in above.items() if t}
-        if above:
-            some = min(above)
-            seen = [some]
-            while (some := min(above[some])) not in seen:
-                seen.append(some)
-            circle = " -> ".join(pathlib.PurePath(s).name for s in seen[seen.index(some):] + [some])
-            yield min(p for p in inside if stem(p) == some), f"files of {folder} include each other in a circle: {circle}"
+def check_circles(codes, layers):
+    """In some folders files include each other in no circle (a source and the header of its name are one), in some
+    sources call each other in none."""
+    for kind, verb, arrows in ("tree", "include", includes_among), ("calls", "call", calls_among):
+        patterns = [pattern for left, _ in layers[kind] for pattern in left]
+        folders = sorted({str(pathlib.PurePath(path).parent) for path in codes})
+        for folder in [f for f in folders if any(fnmatch.fnmatch(f, pattern) for pattern in patterns)]:
+            inside = {p for p in codes if str(pathlib.PurePath(p).parent) == folder}
+            if circle := find_circle(arrows(inside, codes)):
+                first = min(p for p in inside if stem(p) == circle[0])
+                names = " -> ".join(pathlib.PurePath(s).name for s in circle)
+                yield first, f"files of {folder} {verb} each other in a circle: {names}"
+
+
+def includes_among(inside, codes):
+    above = {}
+    for path in inside:
+        names = re.findall(r'(?m)^#include "([^"]+)"', codes[path][0])
+        targets = {t for n in names for b in INCLUDE_PATHS for t in [str(pathlib.PurePath(b, n))] if t in inside}
+        above.setdefault(stem(path), set()).update({stem(t) for t in targets} - {stem(path)})
+    return above
+
+
+def calls_among(inside, codes):
+    """Who names a function of another source, in a table or a call."""
+    sources = [p for p in inside if p.endswith((".c", ".cu"))]
+    definer = {name: stem(p) for p in sources for name in defined_functions(codes[p][1])}
+    names = {p: set(re.findall(r"(?<!struct )\b\w+", codes[p][1])) & definer.keys() for p in sources}
+    return {stem(p): {definer[n] for n in names[p]} - {stem(p)} for p in sources}
+
+
+def find_circle(above):
+    """[a, ..., a], or None."""
+    # What leads nowhere any more goes, until nothing does; what is left stands in circles or above one.
+    while leaves := [s for s, t in above.items() if not t]:
+        above = {s: t - set(leaves) for s, t in above.items() if t}
+    if not above:
+        return None
+    seen = [min(above)]
+    while (after := min(above[seen[-1]])) not in seen:
+        seen.append(after)
+    return seen[seen.index(after):] + [after]
+
+
+def defined_functions(code):
+    """Names of the functions here that other sources can call."""
+    heads = re.findall(r"(?m)^([A-Za-z_][\w \*]*?)[ \*](\w+)\([^;{}]*\)\s*\{", code)
+    return [name for head, name in heads if not re.match(r"static\b|__global__|__device__|typedef\b", head)]
 
 
 def stem(path):
@@ -150,18 +179,20 @@ def check_text(path, text):
 def main():
     layers = read_layers()
     findings = 0
+    codes = {}
     for path in sys.argv[1:]:
         text = pathlib.Path(path).read_text(errors="replace")
         found = list(check_text(path, text))
         if pathlib.PurePath(path).suffix in CODE:
             code = plain_code(text)
+            codes[path] = text, code
             found += check_includes(path, text, layers)
             found += check_words(path, code, layers)
             found += check_functions(code)
         for number, what in sorted(found):
             print(f"{path}:{number}: {what}")
         findings += len(found)
-    for path, what in check_trees(sys.argv[1:], layers):
+    for path, what in check_circles(codes, layers):
         print(f"{path}:1: {what}")
         findings += 1
     return 1 if findings else 0

@@ -12,37 +12,6 @@
 
 enum { WIDTH = 32, TOKENS = 16, TOP_K = 2, EXPERTS_EACH = 2, STACK_BYTES = 1 << 20 };
 
-static void nap_ms(int64_t ms)
-{
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
-
-void actor_sleep(const actor_t *actor, int64_t ms)
-{
-    int64_t end = epx_now_ns() + ms * 1000000;
-    while (!atomic_load(&actor->play->stop) && epx_now_ns() < end)
-        nap_ms(2);
-}
-
-void actor_acts(actor_t *actor)
-{
-    int64_t never = 0;
-    atomic_compare_exchange_strong(&actor->play->acted_ns, &never, epx_now_ns());
-}
-
-int actor_is_culprit(const actor_t *actor) { return actor->rank == actor->play->culprit; }
-
-int actor_check(actor_t *actor, epx_status_t status)
-{
-    if (status == EPX_OK)
-        return 1;
-    if (!actor->failed)
-        snprintf(actor->error, sizeof(actor->error), "%s (%s)", epx_last_error(), epx_status_name(status));
-    actor->failed = 1;
-    actor->status = status;
-    return 0;
-}
-
 epx_group_config_t play_config(const play_t *play, const char *name)
 {
     epx_group_config_t config = EPX_GROUP_CONFIG_INIT;
@@ -306,7 +275,7 @@ static int mend(actor_t *actor)
         return 0;
     while (verdict.kind == EPX_VERDICT_NONE && epx_now_ns() < end_ns && !atomic_load(&play->stop)) {
         epx_record_verdict(actor->recorder, &verdict);
-        nap_ms(2);
+        repro_nap_ms(2);
     }
     if (verdict.kind == EPX_VERDICT_NONE || !play_mends(play, &verdict))
         return 0;
@@ -347,7 +316,7 @@ int actor_steps(actor_t *actor)
             return 0;
         if (!actor_check(actor, epx_step(actor->group[0])))
             return 0;
-        nap_ms(1);
+        repro_nap_ms(1);
     }
     return 1;
 }
@@ -374,7 +343,7 @@ static void *actor_thread(void *argument)
     atomic_fetch_sub(&play->running, 1);
     /* Who is through, has failed or has left stays as it is until the play has been judged. */
     while (!atomic_load(&play->stop))
-        nap_ms(2);
+        repro_nap_ms(2);
     actor_close(actor);
     return NULL;
 }
@@ -425,7 +394,7 @@ static void watch(play_t *play, outcome_t *outcome)
     int64_t limit_ns =
         epx_now_ns() + 600000000000 + play->steps * 100000000 + (int64_t)(play->settings->minutes * 60e9);
     while (!look(play, outcome) && atomic_load(&play->completed) < play->ranks && epx_now_ns() < limit_ns) {
-        nap_ms(5);
+        repro_nap_ms(5);
         /* Some have stopped: whoever is still waiting for them is stuck by now. */
         int64_t acted = atomic_load(&play->acted_ns) != 0 || epx_fault_first_ns_of_process() != 0 ||
                         atomic_load(&play->running) < play->ranks;
@@ -436,7 +405,7 @@ static void watch(play_t *play, outcome_t *outcome)
     }
     /* The report goes out behind the verdict. */
     if (outcome->kind != EPX_VERDICT_NONE)
-        nap_ms(300);
+        repro_nap_ms(300);
 }
 
 /* A play that went well ends as a program does; one that is stuck goes with its process, and its records

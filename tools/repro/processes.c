@@ -35,11 +35,6 @@ static void set_number(const char *name, int64_t value)
     setenv(name, text, 1);
 }
 
-static void nap_ms(int64_t ms)
-{
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
-
 /* What a rank tells the judge. */
 typedef struct word {
     int32_t rank;
@@ -84,7 +79,7 @@ static void *watch_rank(void *argument)
 {
     const self_t *self = argument;
     int told_act = 0, told_slow = 0;
-    for (;; nap_ms(5)) {
+    for (;; repro_nap_ms(5)) {
         epx_recorder_h recorder = __atomic_load_n(&self->actor->recorder, __ATOMIC_ACQUIRE);
         word_t word = word_of(self);
         if (recorder != NULL)
@@ -114,7 +109,7 @@ static int reduce_steps(actor_t *actor)
     for (actor->step = 0; actor->step < play->steps; actor->step++) {
         float values[64] = {(float)actor->rank};
         epx_mark(actor->recorder, mark, NULL);
-        nap_ms(2);
+        repro_nap_ms(2);
         if (play->faulty && actor_is_culprit(actor) && actor->step == REPRO_FAULT_STEP) {
             /* It may be gone before anybody could ask it. */
             self_t self = {.actor = actor, .end = actor->tokens};
@@ -150,7 +145,7 @@ static void be_rank(play_t *play, int32_t rank, int end)
     tell(end, &word);
     /* Stays as it is until it has been judged. */
     if (!good)
-        nap_ms(play->settings->hang_ms * 40 + 60000);
+        repro_nap_ms(play->settings->hang_ms * 40 + 60000);
     else
         actor_close(&actor);
     _exit(0);
@@ -229,7 +224,7 @@ static void judge(const play_t *play, int end, pid_t *child, outcome_t *outcome)
             quiet_ns = epx_now_ns();
     }
     if (outcome->kind != EPX_VERDICT_NONE)
-        nap_ms(300); /* the report goes out behind the verdict */
+        repro_nap_ms(300); /* the report goes out behind the verdict */
 }
 
 void play_processes(play_t *play, outcome_t *outcome, int pipe_end)

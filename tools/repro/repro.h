@@ -147,11 +147,8 @@ int actor_step(actor_t *actor);
 /* All of them; 1: made to the end. */
 int actor_steps(actor_t *actor);
 void actor_close(actor_t *actor);
-int actor_check(actor_t *actor, epx_status_t status);
 /* Whether a verdict is the one that the play recovers from, and not the one to judge. */
 int play_mends(play_t *play, const epx_verdict_t *verdict);
-/* The act has done its fault now. */
-void actor_acts(actor_t *actor);
 /* Waits for the actor's stream. */
 int actor_synchronize(actor_t *actor);
 /* Why these settings cannot play a scenario; NULL: they can. */
@@ -161,10 +158,18 @@ int play_on_device(const settings_t *settings);
 const epx_device_ops_t *play_device(const settings_t *settings, char *reason, size_t bytes);
 /* The calling thread's current device becomes that of a rank; nothing where ranks live on the host. */
 epx_status_t play_select(const play_t *play, int32_t rank);
+epx_group_config_t play_config(const play_t *play, const char *name);
+
+/* ---- actor.c: what acts are made of ---- */
+
+/* 1: all is well; else the actor has failed, with the library's last message if it is the first. */
+int actor_check(actor_t *actor, epx_status_t status);
+/* The act has done its fault now. */
+void actor_acts(actor_t *actor);
+int actor_is_culprit(const actor_t *actor);
 /* Sleeps, or until the play ends. */
 void actor_sleep(const actor_t *actor, int64_t ms);
-int actor_is_culprit(const actor_t *actor);
-epx_group_config_t play_config(const play_t *play, const char *name);
+void repro_nap_ms(int64_t ms);
 
 /* ---- child.c ---- */
 

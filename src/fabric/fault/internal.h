@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "fabric/fault/fault.h"
 
@@ -43,6 +44,12 @@ struct epx_fault {
     fault_late_t *late;
     epx_fault_t *next; /* of those that kernels are looked up in */
 };
+
+/* Whether a rule is for the group of this name. */
+static inline int epx_fault_names_group(const epx_fault_rule_t *rule, const char *name)
+{
+    return rule->group[0] == '\0' || strcmp(rule->group, name) == 0;
+}
 
 /* Kernels that stand for foreign ones end. */
 void epx_fault_end_kernels(epx_fault_t *fault);

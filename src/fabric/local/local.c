@@ -21,19 +21,6 @@ typedef struct block_layout {
         followed, joined, join, bytes;
 } block_layout_t;
 
-int64_t epx_local_take(int64_t *end, int64_t bytes)
-{
-    int64_t offset = *end;
-    *end = (offset + bytes + 127) & ~(int64_t)127;
-    return offset;
-}
-
-int64_t epx_local_box_bytes(const epx_fabric_config_t *config)
-{
-    int64_t bytes = (int64_t)config->exchange_bytes;
-    return ((bytes < 256 ? 256 : bytes) + 127) & ~(int64_t)127;
-}
-
 /* Boxes for blocks in host memory: all of them, or what the library itself exchanges where ranks' blocks are
  * elsewhere. */
 static int64_t host_box_bytes(const epx_fabric_config_t *config)

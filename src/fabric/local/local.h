@@ -142,9 +142,18 @@ epx_status_t epx_local_survivors(epx_fabric_t *, int64_t timeout_ms, uint8_t *al
                                  epx_bootstrap_t *bootstrap_p);
 
 /* Takes an aligned part of a block that is being laid out. */
-int64_t epx_local_take(int64_t *end, int64_t bytes);
+static inline int64_t epx_local_take(int64_t *end, int64_t bytes)
+{
+    int64_t offset = *end;
+    *end = (offset + bytes + 127) & ~(int64_t)127;
+    return offset;
+}
 /* The largest block of an exchange, rounded up. */
-int64_t epx_local_box_bytes(const epx_fabric_config_t *config);
+static inline int64_t epx_local_box_bytes(const epx_fabric_config_t *config)
+{
+    int64_t bytes = (int64_t)config->exchange_bytes;
+    return ((bytes < 256 ? 256 : bytes) + 127) & ~(int64_t)127;
+}
 
 static inline int epx_local_is_remote(const local_fabric_t *fabric) { return fabric->device_block != NULL; }
 

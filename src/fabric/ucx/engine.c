@@ -128,7 +128,7 @@ static void remove_fabric(ucx_fabric_t **at)
     ucx_fabric_t *fabric = *at;
     *at = fabric->next;
     engine.removals++;
-    epx_ucx_free(fabric);
+    fabric->release(fabric);
 }
 
 static void bury_fabrics(void)
@@ -202,7 +202,7 @@ void epx_ucx_engine_drop(ucx_fabric_t *fabric)
     if (*at != NULL)
         remove_fabric(at);
     else
-        epx_ucx_free(fabric);
+        fabric->release(fabric);
 }
 
 void epx_ucx_engine_close(ucx_fabric_t *fabric)
@@ -341,7 +341,7 @@ static void learn_transports(ucp_context_h context)
     free(text);
 }
 
-static epx_status_t start(void)
+static epx_status_t start(ucp_am_recv_callback_t receive)
 {
     epx_status_t status = check_files();
     if (status == EPX_OK)
@@ -363,10 +363,8 @@ static epx_status_t start(void)
         rc = ucp_worker_create(engine.context, &params, &engine.mapping);
     if (rc != UCS_OK)
         goto no_mapping;
-    ucp_am_handler_param_t handler = {.field_mask =
-                                          UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
-                                      .id = 0,
-                                      .cb = epx_ucx_receive};
+    ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB, .id = 0, .cb = receive};
     rc = ucp_worker_set_am_recv_handler(engine.worker, &handler);
     if (rc == UCS_OK)
         rc = ucp_worker_get_efd(engine.worker, &engine.event);
@@ -397,7 +395,7 @@ no_worker:
  * The engine stays for the life of the process once it has begun: connections of one fabric serve the next,
  * and fabrics that were closed may still wait for far peers.
  */
-epx_status_t epx_ucx_engine_take(void)
+epx_status_t epx_ucx_engine_take(ucp_am_recv_callback_t receive)
 {
     static int has_exit;
     epx_status_t status = EPX_OK;
@@ -405,7 +403,7 @@ epx_status_t epx_ucx_engine_take(void)
     if (engine.process != 0 && engine.process != getpid())
         status = epx_fail(EPX_ERR_FABRIC, "UCX was used before this process was forked: fork first");
     else if (engine.worker == NULL)
-        status = start();
+        status = start(receive);
     if (status == EPX_OK) {
         engine.references++;
         engine.process = getpid();

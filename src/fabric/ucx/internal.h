@@ -9,25 +9,26 @@
  *   U1  A word is set behind what it announces. Near: stores, then a store with release. Far: puts, then
  *       ucp_worker_fence, then a put of 8 bytes to the same endpoint. A near peer's bell is rung after.
  *
- *       Where the network has no puts of its own (TCP), messages take their place: UCX would answer each put,
- * and ends the process (seen with 1.13) when the one to be answered is dead. A word then says how many
- *       messages are before it, and waits for them at the receiver.
+ *       Where the network has no puts of its own (TCP), messages take their place: UCX would answer each
+ *       put, and ends the process (seen with 1.13) when the one to be answered is dead. A word then says how
+ *       many messages are before it, and waits for them at the receiver.
  *
  *   U2  Puts to this process are carried out by whoever progresses the worker here, under the engine's lock.
  *       Who sees a word that a far peer has set takes that lock once before it goes on: so the whole call
- * that brought the word, and all before it, have happened for it.
+ *       that brought the word, and all before it, have happened for it.
  *
  *   U3  What a put reads stays as it is until the put is done: rows by the contract (epx_piece_t), a word in
- * a cell of its own, an exchanged block in an out-box that is reused two steps later, when all peers have
- *       said that they have the block (I1).
+ *       a cell of its own, an exchanged block in an out-box that is reused two steps later, when all peers
+ *       have said that they have the block (I1).
  *
  *       Rows that a post has a source for are read into a buffer of the fabric, message by message, and sent
  *       from there while they are in a near cache. Buffers are few, and come back when a message is sent:
- * where all are on their way, the peer is slow, and rows go to where they stand for, and are sent from there.
+ *       where all are on their way, the peer is slow, and rows go to where they stand for, and are sent from
+ *       there.
  *
  *   U4  A peer is dead when its process has ended (near: pidfd; far: its endpoint has failed) before it said
- *       that it closes. Then every wait of the fabric whose word has not come ends with EPX_ERR_PEER naming
- * it.
+ *       that it closes. Then every wait of the fabric whose word has not come ends with EPX_ERR_PEER, naming
+ *       it.
  *
  *   U5  Memory that far peers may still put to stays until each of them has closed or died. close() therefore
  *       hands the fabric to the engine's thread and waits only for its own puts, and not long. Nothing of a
@@ -46,11 +47,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include <epx/fabric.h>
+
 #include <ucp/api/ucp.h>
 
 #include "base/bell.h"
 #include "fabric/gather.h"
-#include "fabric/ucx/ucx.h"
 
 typedef _Atomic uint64_t ucx_word_t;
 
@@ -144,15 +146,27 @@ struct ucx_fabric {
     int32_t joined;
     int32_t *alive; /* [S] survivors' old ranks, which their circle keeps */
     epx_circle_t survivors;
-    int is_closing;     /* handed to the engine; under its lock */
-    ucx_fabric_t *next; /* of the engine's list */
+    int is_closing;                        /* handed to the engine; under its lock */
+    void (*release)(ucx_fabric_t *fabric); /* of all that it has; called by the engine, with its lock */
+    ucx_fabric_t *next;                    /* of the engine's list */
 };
+
+/* In the control block. */
+static inline ucx_word_t *epx_ucx_word(const ucx_fabric_t *fabric, int64_t offset)
+{
+    return (ucx_word_t *)(void *)((uint8_t *)fabric->control.base + offset);
+}
+
+static inline epx_bell_t *epx_ucx_bell(const ucx_fabric_t *fabric)
+{
+    return (epx_bell_t *)(void *)((uint8_t *)fabric->control.base + fabric->layout.bell);
+}
 
 /* ---- engine.c: UCX in this process ------------------------------------------------------------------------- */
 
-/* The context and worker of this process, made by the first who asks; EPX_ERR_FABRIC with the reason.
- * Balanced by release. */
-epx_status_t epx_ucx_engine_take(void);
+/* The context and worker of this process, made by the first who asks, who says what handles messages;
+ * EPX_ERR_FABRIC with the reason. Balanced by release. */
+epx_status_t epx_ucx_engine_take(ucp_am_recv_callback_t receive);
 void epx_ucx_engine_release(void);
 void epx_ucx_lock(void);
 void epx_ucx_unlock(void);
@@ -181,11 +195,6 @@ int epx_ucx_has_puts(void);
 ucx_fabric_t *epx_ucx_find(uint64_t token);
 /* Whether this process's UCX can share memory with another one of this host. */
 int epx_ucx_can_share(void);
-
-/* ---- ucx.c ---- */
-
-/* Releases all of a fabric; with the engine's lock. */
-void epx_ucx_free(ucx_fabric_t *fabric);
 
 /* ---- memory.c ---- */
 
@@ -218,11 +227,6 @@ ucs_status_t epx_ucx_receive(void *nothing, const void *header, size_t header_by
 
 /* ---- words.c ---- */
 
-static inline ucx_word_t *epx_ucx_word(const ucx_fabric_t *fabric, int64_t offset)
-{
-    return (ucx_word_t *)(void *)((uint8_t *)fabric->control.base + offset);
-}
-
 /* One wait in progress. */
 typedef struct ucx_watch {
     ucx_fabric_t *fabric;
@@ -231,7 +235,6 @@ typedef struct ucx_watch {
     const epx_fabric_meeting_t *meeting; /* whose end ends the wait; or NULL */
 } ucx_watch_t;
 
-epx_bell_t *epx_ucx_bell(const ucx_fabric_t *fabric);
 void epx_ucx_start_clock(ucx_watch_t *watch, int64_t timeout_ms);
 /* One look that failed: counts spins, then sleeps. TIMEOUT at the deadline, PEER or ABORTED after an abort or
  * a death (*culprit_p: by whom). */

@@ -123,6 +123,30 @@ static void lay_out(ucx_fabric_t *fabric, uint8_t *block, const block_layout_t *
         fabric->peer[p] = (ucx_peer_t){.fabric = fabric, .rank = p, .pidfd = -1};
 }
 
+static void drop_endpoint(ucx_peer_t *peer)
+{
+    ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t request = peer->endpoint != NULL ? ucp_ep_close_nbx(peer->endpoint, &force) : NULL;
+    if (UCS_PTR_IS_PTR(request))
+        ucp_request_free(request);
+    peer->endpoint = NULL;
+}
+
+static void free_fabric(ucx_fabric_t *fabric)
+{
+    for (int32_t i = 0; i < fabric->config.segments_max; i++)
+        epx_ucx_unmap(fabric, &fabric->segment[i]);
+    epx_ucx_unmap(fabric, &fabric->control);
+    for (int32_t p = 0; p < fabric->base.ranks; p++) {
+        if (fabric->peer[p].pidfd >= 0)
+            close(fabric->peer[p].pidfd);
+        drop_endpoint(&fabric->peer[p]);
+    }
+    free(fabric->buffer);
+    free(fabric->room);
+    free(fabric);
+}
+
 static epx_status_t make_block(const epx_fabric_config_t *config, ucx_fabric_t **fabric_p)
 {
     int32_t ranks = config->bootstrap.size, rank = config->bootstrap.rank;
@@ -133,6 +157,7 @@ static epx_status_t make_block(const epx_fabric_config_t *config, ucx_fabric_t *
                         config->name, rank, l.bytes);
     memset(block, 0, (size_t)l.bytes);
     ucx_fabric_t *fabric = (ucx_fabric_t *)(void *)block;
+    fabric->release = free_fabric;
     fabric->base =
         (epx_fabric_t){.ops = &epx_fabric_ucx, .rank = rank, .ranks = ranks, .caps = epx_fabric_ucx.caps};
     fabric->config = *config;
@@ -221,15 +246,6 @@ static epx_status_t no_way(const ucx_fabric_t *fabric, int32_t p, ucs_status_t r
         "%s: UCX has no way from rank %d to rank %d (%s): see what UCX_TLS and UCX_NET_DEVICES say on "
         "both",
         fabric->name, fabric->base.rank, p, ucs_status_string(rc));
-}
-
-static void drop_endpoint(ucx_peer_t *peer)
-{
-    ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    ucs_status_ptr_t request = peer->endpoint != NULL ? ucp_ep_close_nbx(peer->endpoint, &force) : NULL;
-    if (UCS_PTR_IS_PTR(request))
-        ucp_request_free(request);
-    peer->endpoint = NULL;
 }
 
 /* Tries to map the control block of a peer of this host. With the lock. */
@@ -394,7 +410,7 @@ static epx_status_t ucx_open(const epx_fabric_config_t *config, epx_fabric_t **f
     if (cards == NULL)
         return epx_fail(EPX_ERR_NO_MEMORY, "%s: rank %d has no memory to meet the others", config->name,
                         bootstrap->rank);
-    epx_status_t taken = epx_ucx_engine_take(), status = taken;
+    epx_status_t taken = epx_ucx_engine_take(epx_ucx_receive), status = taken;
     if (status == EPX_OK)
         status = make_block(config, &fabric);
     if (status == EPX_OK)
@@ -440,21 +456,6 @@ close_fabric:
 }
 
 /* ---- closing ------------------------------------------------------------------------------------------------ */
-
-void epx_ucx_free(ucx_fabric_t *fabric)
-{
-    for (int32_t i = 0; i < fabric->config.segments_max; i++)
-        epx_ucx_unmap(fabric, &fabric->segment[i]);
-    epx_ucx_unmap(fabric, &fabric->control);
-    for (int32_t p = 0; p < fabric->base.ranks; p++) {
-        if (fabric->peer[p].pidfd >= 0)
-            close(fabric->peer[p].pidfd);
-        drop_endpoint(&fabric->peer[p]);
-    }
-    free(fabric->buffer);
-    free(fabric->room);
-    free(fabric);
-}
 
 static void ucx_close(epx_fabric_t **fabric_p)
 {

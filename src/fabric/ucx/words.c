@@ -18,11 +18,6 @@ static uint64_t load(const ucx_fabric_t *fabric, int64_t offset)
     return atomic_load_explicit(epx_ucx_word(fabric, offset), memory_order_acquire);
 }
 
-epx_bell_t *epx_ucx_bell(const ucx_fabric_t *fabric)
-{
-    return (epx_bell_t *)(void *)((uint8_t *)fabric->control.base + fabric->layout.bell);
-}
-
 epx_status_t epx_ucx_post(epx_fabric_t *base, const epx_post_t *post, epx_stream_t stream)
 {
     (void)stream;
