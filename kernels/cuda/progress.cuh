@@ -9,15 +9,14 @@
 #define EPX_KERNELS_CUDA_PROGRESS_CUH
 
 #include "kernels/cuda/lane.cuh"
+#include "kernels/cuda/system.cuh"
 
 namespace epx
 {
 
 __device__ inline uint64_t progress_time(uint32_t name)
 {
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    return now >> EPX_PROGRESS_TIME_SHIFT << EPX_PROGRESS_NAME_BITS | name;
+    return (uint64_t)now_ns() >> EPX_PROGRESS_TIME_SHIFT << EPX_PROGRESS_NAME_BITS | name;
 }
 
 __device__ inline void put_pair(uint64_t *pair, uint64_t first, uint64_t second)

@@ -4,6 +4,7 @@
 #include <epx/kernels_words.h>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/system.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -13,14 +14,14 @@ namespace
 
 __global__ void spin(const __grid_constant__ epx_k_spin_t args)
 {
-    uint64_t begin, now, stop = 0;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    int64_t begin = now_ns(), now;
+    uint64_t stop = 0;
     do {
         __nanosleep(2000);
         if (args.stop != nullptr)
-            stop = *(const volatile uint64_t *)args.stop;
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    } while (stop == 0 && (int64_t)(now - begin) < args.ns);
+            stop = look(args.stop);
+        now = now_ns();
+    } while (stop == 0 && now - begin < args.ns);
 }
 
 /* What one block may have at most: no other finds room beside it. */

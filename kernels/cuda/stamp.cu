@@ -7,6 +7,7 @@
 #include <epx/kernels_words.h>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/progress.cuh"
 #include "kernels/cuda/table.h"
 
 namespace epx
@@ -20,26 +21,22 @@ __global__ void stamp(const __grid_constant__ epx_k_stamp_t args)
     let_next_begin();
     uint64_t value = args.value.add;
     if (args.value.base != nullptr)
-        value += *(const volatile uint64_t *)args.value.base;
+        value += look(args.value.base);
     if (args.count != nullptr) {
         uint64_t count = *args.count + 1;
         *args.count = count;
         value += count << args.shift;
     }
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    uint64_t now = (uint64_t)now_ns();
     if (args.name != 0)
         now = now >> EPX_PROGRESS_TIME_SHIFT << EPX_PROGRESS_NAME_BITS | args.name;
     if (args.time_ns == nullptr) {
         *(volatile uint64_t *)args.word = value;
     } else if (args.time_ns == (int64_t *)args.word + 1 && (uintptr_t)args.word % 16 == 0) {
-        asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};"
-                     :
-                     : "l"(args.word), "l"(value), "l"(now)
-                     : "memory");
+        put_pair(args.word, value, now);
     } else {
         *(volatile int64_t *)args.time_ns = (int64_t)now;
-        asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(args.word), "l"(value) : "memory");
+        store_release(args.word, value);
     }
 }
 

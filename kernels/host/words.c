@@ -1,5 +1,6 @@
 /*
- * Words in memory that the host reaches: see include/epx/kernels_words.h, kernels/cuda/words.cu is the twin.
+ * Words in memory that the host reaches: see include/epx/kernels_words.h, kernels/cuda/words.cu and
+ * exchange.cu are the twins.
  * What ends a wait is looked at in the same order. SPDX-License-Identifier: Apache-2.0
  */
 #include <epx/kernels_words.h>
