@@ -22,6 +22,30 @@ static void expect_longs(const char *what, const int64_t *got, const int64_t *wa
                      (long long)wanted[i]);
 }
 
+/* One choice a token, one wave, factors of 1. `owners`: which rank has which expert. */
+typedef struct owners {
+    const int32_t *owner, *local, *first, *expert, *base, *before;
+} owners_t;
+
+static epx_k_pooled_layout_t new_layout(int32_t ranks, int32_t experts, const owners_t *owners)
+{
+    return (epx_k_pooled_layout_t){.ranks = ranks,
+                                   .virtual_ranks = ranks,
+                                   .splits = 1,
+                                   .experts = experts,
+                                   .top_k = 1,
+                                   .columns = 1,
+                                   .waves = 1,
+                                   .cf = 1,
+                                   .cs = 1,
+                                   .owner = owners->owner,
+                                   .local = owners->local,
+                                   .first = owners->first,
+                                   .expert = owners->expert,
+                                   .base = owners->base,
+                                   .before = owners->before};
+}
+
 /*
  * Three experts, rank 0 owns 0 and 1, rank 1 owns 2; T_max = 6, K = 1, W = 2, cs = 1.
  *   P(0) = ceil(6*2 / (3*2)) = 2    P(1) = ceil(6*1 / (3*2)) = 1    so base = 0 2 3, three home rows a wave
@@ -31,27 +55,16 @@ static const int32_t three_owner[] = {0, 0, 1}, three_local[] = {0, 1, 0}, three
 
 static epx_k_pooled_layout_t three_experts(void)
 {
-    return (epx_k_pooled_layout_t){.ranks = 2,
-                                   .virtual_ranks = 2,
-                                   .splits = 1,
-                                   .experts = 3,
-                                   .top_k = 1,
-                                   .columns = 1,
-                                   .waves = 2,
-                                   .assignments_max = 6,
-                                   .cf = 1,
-                                   .cs = 1,
-                                   .owner = three_owner,
-                                   .local = three_local,
-                                   .first = three_first,
-                                   .expert = three_expert,
-                                   .base = three_base,
-                                   .before = three_before,
-                                   .home_rows = 3,
-                                   .slab_rows = 2,
-                                   .rows_per_expert = 2,
-                                   .tag_bytes = 2,
-                                   .header_bytes = 32};
+    epx_k_pooled_layout_t layout = new_layout(
+        2, 3, &(owners_t){three_owner, three_local, three_first, three_expert, three_base, three_before});
+    layout.waves = 2;
+    layout.assignments_max = 6;
+    layout.home_rows = 3;
+    layout.slab_rows = 2;
+    layout.rows_per_expert = 2;
+    layout.tag_bytes = 2;
+    layout.header_bytes = 32;
+    return layout;
 }
 
 /* Striped over two waves; the third assignment to expert 2 finds its one slot taken in both. */
@@ -126,27 +139,13 @@ Test(pooled_gates, virtual_slabs_lie_by_sender_then_destination)
 {
     static const int32_t owner[] = {0, 1}, local[] = {0, 0}, first[] = {0, 1, 2}, expert[] = {0, 1};
     static const int32_t base[] = {0, 4}, before[] = {0, 1}, ids[] = {0, 1, 1, 0}, wanted[] = {0, 1, 3, 2};
-    epx_k_pooled_layout_t layout = {.ranks = 1,
-                                    .virtual_ranks = 2,
-                                    .splits = 2,
-                                    .experts = 2,
-                                    .top_k = 1,
-                                    .columns = 1,
-                                    .waves = 1,
-                                    .assignments_max = 2,
-                                    .cf = 1,
-                                    .cs = 1,
-                                    .owner = owner,
-                                    .local = local,
-                                    .first = first,
-                                    .expert = expert,
-                                    .base = base,
-                                    .before = before,
-                                    .home_rows = 4,
-                                    .slab_rows = 4,
-                                    .rows_per_expert = 2,
-                                    .tag_bytes = 2,
-                                    .header_bytes = 32};
+    epx_k_pooled_layout_t layout = new_layout(1, 2, &(owners_t){owner, local, first, expert, base, before});
+    layout.virtual_ranks = layout.splits = 2;
+    layout.assignments_max = 2;
+    layout.home_rows = layout.slab_rows = 4;
+    layout.rows_per_expert = 2;
+    layout.tag_bytes = 2;
+    layout.header_bytes = 32;
     int32_t place[4], slot[4], list[4], tag[4], to[4], from[4];
     int64_t gate[2], valid[2], start[2], count[2], bad[2];
     epx_plan_head_t head = {0};
@@ -289,27 +288,14 @@ static void fill_receiver(receiver_t *r, int32_t tag_bytes)
     static const int64_t valid[2] = {3, 2};
     static const uint32_t stamp = 5;
     memset(r, 0xee, sizeof(*r));
-    r->layout = (epx_k_pooled_layout_t){.ranks = 2,
-                                        .virtual_ranks = 2,
-                                        .splits = 1,
-                                        .experts = 2,
-                                        .top_k = 1,
-                                        .columns = 1,
-                                        .waves = 1,
-                                        .assignments_max = 3,
-                                        .cf = 0.5,
-                                        .cs = 1,
-                                        .owner = two_owner,
-                                        .local = two_local,
-                                        .first = two_first,
-                                        .expert = two_expert,
-                                        .base = two_base,
-                                        .before = two_before,
-                                        .home_rows = 3,
-                                        .slab_rows = 3,
-                                        .rows_per_expert = 2,
-                                        .tag_bytes = tag_bytes,
-                                        .header_bytes = 48};
+    r->layout =
+        new_layout(2, 2, &(owners_t){two_owner, two_local, two_first, two_expert, two_base, two_before});
+    r->layout.assignments_max = 3;
+    r->layout.cf = 0.5;
+    r->layout.home_rows = r->layout.slab_rows = 3;
+    r->layout.rows_per_expert = 2;
+    r->layout.tag_bytes = tag_bytes;
+    r->layout.header_bytes = 48;
     r->head = (epx_plan_head_t){.valid = 1, .tokens = 3, .kept = 100, .dropped_receiver = 100};
     r->report = (epx_route_report_t){0};
     for (int s = 0; s < 2; s++) {
@@ -411,26 +397,12 @@ Test(pooled_gates, extra_waves_follow_from_the_counts)
     static const int32_t wanted[3][3] = {{0, 2, -1}, {-1, -1, 0}, {-1, -1, -1}};
     int32_t remaining[4], move[2 * 3], place[3], waves = 0;
     int64_t valid = 0, routed = 0;
-    epx_k_pooled_layout_t layout = {.rank = 1,
-                                    .ranks = 2,
-                                    .virtual_ranks = 2,
-                                    .splits = 1,
-                                    .experts = 2,
-                                    .top_k = 1,
-                                    .columns = 1,
-                                    .waves = 1,
-                                    .extra_wave = 1,
-                                    .assignments_max = 3,
-                                    .cf = 1,
-                                    .cs = 1,
-                                    .owner = owner,
-                                    .local = local,
-                                    .first = first,
-                                    .expert = expert,
-                                    .base = base,
-                                    .before = before,
-                                    .home_rows = 4,
-                                    .slab_rows = 2};
+    epx_k_pooled_layout_t layout = new_layout(2, 2, &(owners_t){owner, local, first, expert, base, before});
+    layout.rank = 1;
+    layout.extra_wave = 1;
+    layout.assignments_max = 3;
+    layout.home_rows = 4;
+    layout.slab_rows = 2;
     epx_k_pooled_extra_t whole = {.layout = &layout,
                                   .counts = counts,
                                   .remaining = remaining,
