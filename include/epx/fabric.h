@@ -191,10 +191,11 @@ typedef struct epx_services {
     void (*nap_ns)(int64_t ns); /* sleeps about so long */
 } epx_services_t;
 
-/* Who looks at a rank from outside while it meets the others in segment_open. begin: whom it waits for goes
- * where that returns, as it goes (own: nobody looks). end: that wait is over. is_over: 1 when the job is
- * being left; such a wait, and one over the bootstrap of `survivors`, asks several times a second and then
- * ends with EPX_ERR_ABORTED. On the rank's thread. */
+/* Who looks at a rank from outside while it meets the others in open or segment_open, other than over the
+ * bootstrap; as often on all ranks, in the same order. begin: it comes to them; whom it waits for goes where
+ * that returns, as it goes (own: nobody looks), peer stays -1 where nobody knows. end: that wait is over.
+ * is_over: 1 when the job is being left; such a wait, and one over the bootstrap of `survivors`, asks several
+ * times a second and then ends with EPX_ERR_ABORTED. On the rank's thread. */
 typedef struct epx_fabric_meeting {
     void *context;
     epx_wait_result_t *(*begin)(void *context, epx_wait_result_t *own);

@@ -194,8 +194,6 @@ static epx_status_t open_parts(epx_group_t *group)
     epx_selection_t *selection = &group->selection;
     int64_t segment_bytes = selection->sizes.segment_bytes;
     epx_status_t status = EPX_OK;
-    /* Fabrics of graphs meet in a library of their own, which does not say when. */
-    epx_meet_enter(group, (selection->caps & EPX_FABRIC_CAPTURABLE) != 0);
     if (segment_bytes > 0) {
         void *memory = group->fabric->ops->segment_allocate != NULL
                            ? group->fabric->ops->segment_allocate(group->fabric, (size_t)segment_bytes)
@@ -217,7 +215,6 @@ static epx_status_t open_parts(epx_group_t *group)
                                    .batch = group->batch.memory};
         status = selection->transport->open(&env, group->state.memory, &group->transport);
     }
-    epx_meet_end(group, status);
     return status;
 }
 
@@ -226,6 +223,7 @@ static epx_status_t build_together(epx_group_t *group, const epx_bootstrap_t *bo
     epx_fabric_config_t config =
         epx_group_fabric_config(&group->selection, group->name, &group->allocator, bootstrap);
     config.meeting = epx_meet_watch(group);
+    epx_meet_enter(group); /* what the fabric takes and registers for itself belongs to it */
     epx_status_t status = group->selection.fabric->open(&config, &group->fabric);
     if (status != EPX_OK)
         return status;

@@ -12,10 +12,12 @@ enum { STREAM_OF_COMM = 1, STREAM_OF_GROUP = 0xffff };
 static epx_wait_result_t *begin_wait(void *context, epx_wait_result_t *own)
 {
     epx_group_t *group = context;
-    const epx_meet_t *meet = &group->meet;
+    epx_meet_t *meet = &group->meet;
+    epx_meet_enter(group);
     if (meet->op == 0)
         return own;
     epx_recorder_begin(group->recorder, meet->op);
+    epx_recorder_resume(group->recorder, meet->op); /* collectives of the comm may have been in between */
     epx_recorder_sent(group->recorder, EPX_RECORD_EVERYBODY, meet->sequence);
     return epx_recorder_wait_begin(group->recorder, -1, EPX_RECORD_EVERYBODY, meet->sequence,
                                    EPX_RECORD_EXCHANGE, own);
@@ -23,9 +25,8 @@ static epx_wait_result_t *begin_wait(void *context, epx_wait_result_t *own)
 
 static void end_wait(void *context, epx_status_t status)
 {
-    const epx_group_t *group = context;
-    if (group->meet.op != 0)
-        epx_recorder_wait_end(group->recorder, -1, status == EPX_OK);
+    epx_meet_end(context, status);
+    epx_meet_enter(context);
 }
 
 static int is_over(void *context)
@@ -66,7 +67,7 @@ void epx_meet_on_comm(epx_group_t *group, epx_comm_h comm)
     group->meet.row = epx_comm_row(comm, &group->meet.sequence);
 }
 
-void epx_meet_enter(epx_group_t *group, int begins)
+void epx_meet_enter(epx_group_t *group)
 {
     epx_meet_t *meet = &group->meet;
     if (meet->row == 0 || meet->op != 0)
@@ -77,8 +78,6 @@ void epx_meet_enter(epx_group_t *group, int begins)
                                 .kind = meet->kind,
                                 .wave = meet->wave++};
     meet->op = epx_recorder_enqueue(group->recorder, &call);
-    if (begins)
-        epx_recorder_begin(group->recorder, meet->op);
 }
 
 void epx_meet_wait(epx_group_t *group)
@@ -87,7 +86,6 @@ void epx_meet_wait(epx_group_t *group)
     /* A comm records its all-gather itself. */
     if (group->meet.kind != EPX_RECORD_RECOVER)
         return;
-    epx_meet_enter(group, 0);
     begin_wait(group, &own);
 }
 
@@ -96,7 +94,7 @@ void epx_meet_end(epx_group_t *group, epx_status_t status)
     uint64_t op = group->meet.op;
     if (op == 0)
         return;
-    end_wait(group, status);
+    epx_recorder_wait_end(group->recorder, -1, status == EPX_OK);
     group->meet.op = 0;
     epx_recorder_end(group->recorder, op, status);
 }
@@ -132,7 +130,7 @@ void epx_meet_again(epx_group_t *group, const uint8_t *alive, const epx_bootstra
                                 .generation = (uint32_t)group->generation + 1};
     meet->row = count == bootstrap->size ? epx_recorder_group_begin(group->recorder, &row) : 0;
     free(members);
-    epx_meet_enter(group, 0);
+    epx_meet_enter(group);
 }
 
 void epx_meet_over(epx_group_t *group)

@@ -116,6 +116,12 @@ static int32_t use_of(const epx_record_head_t *head, int64_t now_ns)
     return own == 0 && processes == 2 ? 0 : EPX_USE_UNCLEAR;
 }
 
+static int64_t budget_of(const epx_record_head_t *head, int32_t factor, int64_t early_ns)
+{
+    int64_t budget = get_time(&head->hang_ms) * 1000000 * factor;
+    return budget - earlier(early_ns, budget / 2);
+}
+
 /* Times of the record become the judge's. */
 static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns, int64_t early_ns)
 {
@@ -142,7 +148,6 @@ static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns, in
         since = f->told_ns;
     f->since_ns = (f->op.number != 0 ? since : head->opened_ns) - ahead_ns;
     f->last_sign_ns = sign != 0 ? sign - ahead_ns : 0;
-    f->budget_ns = get_time(&head->hang_ms) * 1000000;
     /* A phase that changes while it is read is a sign of life: paused, until the next look. */
     uint32_t before = __atomic_load_n(&head->phase_changes, __ATOMIC_ACQUIRE);
     uint32_t phase = __atomic_load_n(&head->phase, __ATOMIC_RELAXED);
@@ -154,9 +159,7 @@ static void find_times(epx_rank_facts_t *f, int64_t ahead_ns, int64_t now_ns, in
     /* Memory that is made and registered for a group takes what warming up takes. */
     int builds =
         f->place == EPX_PLACE_ENQUEUED && (f->op.kind == EPX_RECORD_OPEN || f->op.kind == EPX_RECORD_RECOVER);
-    if (phase < EPX_RECORD_STEADY || builds)
-        f->budget_ns *= WARM_UP_FACTOR;
-    f->budget_ns -= earlier(early_ns, f->budget_ns / 2);
+    f->budget_ns = budget_of(head, phase < EPX_RECORD_STEADY || builds ? WARM_UP_FACTOR : 1, early_ns);
     f->moves = sign != 0 && now_ns - f->last_sign_ns < f->budget_ns;
 }
 
@@ -206,7 +209,7 @@ static void gather_one(const epx_job_evidence_t *job, int32_t r, epx_rank_facts_
  */
 static int32_t blame(const epx_rank_facts_t *f)
 {
-    if (f->life == EPX_LIFE_GONE || f->life == EPX_LIFE_STOPPED)
+    if (f->life >= EPX_LIFE_STOPPED)
         return 6;
     static const int32_t by_place[] = {
         [EPX_PLACE_NO_RECORD] = 2, [EPX_PLACE_CLOSED] = 4, [EPX_PLACE_OUTSIDE] = 5,
@@ -214,8 +217,8 @@ static int32_t blame(const epx_rank_facts_t *f)
     return by_place[f->place];
 }
 
-/* Who of the group has not made the call of a rank that waits for all, or has not begun it, without a word
- * from below for whom. */
+/* Who of the group has not made the call of a rank that waits for all, or has not begun it, or does nothing
+ * any more in the middle of it, without a word from below for whom. */
 static void find_missing(int32_t ranks, epx_rank_facts_t *room, epx_rank_facts_t *f)
 {
     const epx_record_group_row_t *group = epx_record_group_row(f->record, f->op.group);
@@ -227,12 +230,22 @@ static void find_missing(int32_t ranks, epx_rank_facts_t *room, epx_rank_facts_t
             continue;
         epx_has_op_t has =
             room[r].record != NULL ? epx_facts_find(room[r].record, &f->op, &found) : EPX_OP_LACKS;
-        if (has != EPX_OP_LACKS && !(has == EPX_OP_HAS && found.state == EPX_RECORD_ENQUEUED))
+        int is_open = has == EPX_OP_HAS && found.state != EPX_RECORD_ENDED;
+        if (has != EPX_OP_LACKS &&
+            !(is_open && (found.state == EPX_RECORD_ENQUEUED || room[r].life >= EPX_LIFE_STOPPED)))
             continue;
         best = blame(&room[r]);
         f->next = r;
         f->next_place = i;
     }
+}
+
+/* All of them are in a library that makes what a group needs, and is as slow as warming up is. */
+static void be_patient(epx_rank_facts_t *f, int64_t early_ns)
+{
+    const epx_record_head_t *head = f->record;
+    if (f->op.kind == EPX_RECORD_OPEN || f->op.kind == EPX_RECORD_RECOVER)
+        f->budget_ns = budget_of(head, WARM_UP_FACTOR, early_ns);
 }
 
 void epx_facts_gather(const epx_job_evidence_t *job, epx_rank_facts_t *room)
@@ -253,5 +266,7 @@ void epx_facts_gather(const epx_job_evidence_t *job, epx_rank_facts_t *room)
             find_missing(job->ranks, room, f);
             same = f;
         }
+        if (f->next < 0)
+            be_patient(f, job->early_ns);
     }
 }

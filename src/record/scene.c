@@ -155,6 +155,8 @@ static int follow(const epx_rank_facts_t *f, int32_t p, const epx_rank_facts_t *
     scene->at = EPX_ROOT_PLACE;
     if (q->record == NULL || q->life == EPX_LIFE_GONE || q->life == EPX_LIFE_STOPPED)
         return 0;
+    if (q->life == EPX_LIFE_THREAD_GONE && f->progress.wait.peer < 0 && f->progress.waits_for < 0)
+        return 0; /* of all who are waited for it is the one that does nothing any more */
     if (differed_before(f, q, scene)) {
         scene->at = EPX_ROOT_DESYNC;
         return 0;

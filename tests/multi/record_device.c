@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,10 +76,19 @@ static void use_is(int percent)
     fclose(file);
 }
 
-/* The library that stands in for NCCL works on the device of the tests, and as if no test had been before. */
+static void *stub; /* the library that stands in for NCCL */
+
+static void stub_takes(const char *name, const void *value, size_t bytes)
+{
+    void *place = dlsym(stub, name);
+    cr_assert(place != NULL, "the library has no %s", name);
+    memcpy(place, value, bytes);
+}
+
+/* It works on the device of the tests, and as if no test had been before. */
 static void set_stub(const char *library)
 {
-    void *stub = dlopen(library, RTLD_NOW);
+    stub = dlopen(library, RTLD_NOW);
     cr_assert(stub != NULL, "%s: %s", library, dlerror());
     const int version = 23007, zero = 0;
     epx_status_t (*enqueue)(epx_stream_t, guarded_run_fn, const void *, size_t) = guarded_enqueue;
@@ -94,11 +104,8 @@ static void set_stub(const char *library)
                     {"stub_allocate", &guarded_device.allocate, sizeof(guarded_device.allocate)},
                     {"stub_enqueue", &enqueue, sizeof(enqueue)},
                     {"stub_open", &open, sizeof(open)}};
-    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
-        void *place = dlsym(stub, settings[i].name);
-        cr_assert(place != NULL, "%s has no %s", library, settings[i].name);
-        memcpy(place, settings[i].value, settings[i].bytes);
-    }
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        stub_takes(settings[i].name, settings[i].value, settings[i].bytes);
 }
 
 static void begin(const char *on, int percent)
@@ -556,6 +563,88 @@ Test(record_device, two_groups_in_opposite_order_apart)
     expect_verdict(EPX_VERDICT_DEADLOCK, seen.rank, -1, "route");
     end();
 }
+
+/* ---- groups that open over NCCL, which says of nobody that it waits -------------------------------------------- */
+
+enum { HELD_MS = 4000 }; /* twenty budgets, which memory and libraries have, are half of it */
+
+static atomic_int turns;
+static int held_turn;
+static epx_verdict_t told_of_opening;
+
+/* Rank 1 stays where it comes by for the n-th time. */
+static void come_by(int rank)
+{
+    if (rank == 1 && atomic_fetch_add(&turns, 1) == held_turn)
+        sleep_ms(HELD_MS);
+}
+
+static void *slow_allocate(size_t bytes, size_t alignment)
+{
+    come_by(number);
+    return guarded_device.allocate(bytes, alignment);
+}
+
+static void open_slowly(rank_t *self)
+{
+    player_t p = {.self = self};
+    epx_recorder_h recorder = epx_comm_recorder(self->comm);
+    number = self->rank;
+    epx_phase(recorder, "steady", 0);
+    expect(self, open_player(&p, self->arg), "the group did not open");
+    epx_verdict_t verdict = EPX_VERDICT_INIT;
+    epx_record_verdict(recorder, &verdict);
+    if (self->rank == 0)
+        told_of_opening = verdict;
+    close_player(&p);
+}
+
+/* `name` of the library takes `value` at its n-th turn; NULL: EPX_FAULT holds rank 1. */
+static void open_held(const char *name, const void *value, int turn)
+{
+    begin("nccl", 0);
+    setenv("EPX_HANG_MS", "100", 1);
+    held_turn = turn;
+    if (name != NULL)
+        stub_takes(name, value, sizeof(void (*)(void)));
+    world_may_warn();
+    world_run(RANKS, open_slowly, (void *)(size_t)transports[0]);
+    seen = told_of_opening;
+    end();
+}
+
+/* Of what NCCL is given, words come first, and the segment; it meets for the communicator and for each of the
+ * two. */
+static void memory_held(int turn)
+{
+    void *(*allocate)(size_t, size_t) = slow_allocate;
+    open_held("stub_allocate", &allocate, turn);
+    expect_verdict(EPX_VERDICT_STREAM_BLOCKED, 1, -1, "open");
+}
+
+Test(record_device, a_rank_that_stays_with_its_words_while_the_others_open) { memory_held(0); }
+Test(record_device, a_rank_that_stays_with_its_segment_while_the_others_open) { memory_held(1); }
+
+Test(record_device, a_rank_that_stays_in_front_of_its_registration)
+{
+    setenv("EPX_FAULT", "rank=1 at=register do=delay:4000", 1);
+    open_held(NULL, NULL, 0);
+    expect_verdict(EPX_VERDICT_STREAM_BLOCKED, 1, -1, "open");
+}
+
+/* All have called it, and nothing is known of what it does: nobody is named, and not before twenty budgets.
+ */
+static void call_held(int turn)
+{
+    void (*comes)(int) = come_by;
+    open_held("stub_comes", &comes, turn);
+    expect_verdict(EPX_VERDICT_UNKNOWN, -1, -1, "open");
+    cr_expect(strstr(seen.text, "everybody of its group has made the call") != NULL, "%s", seen.text);
+    cr_expect_geq(seen.stuck_ns, (int64_t)1800 * 1000000);
+}
+
+Test(record_device, a_rank_that_stays_inside_of_ncclCommInitRank) { call_held(0); }
+Test(record_device, a_rank_that_stays_inside_of_ncclCommWindowRegister) { call_held(2); }
 
 Test(record_device, a_rank_never_launches_shared) { leaves("local"); }
 Test(record_device, a_rank_never_launches_apart) { leaves("nccl"); }

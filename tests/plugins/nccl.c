@@ -49,7 +49,9 @@ EXPORT int (*stub_enqueue)(void *stream, void (*run)(void *), const void *args, 
 EXPORT void *(*stub_open)(const void *memory);
 EXPORT int stub_no_window; /* 1: one rank alone gets no window, as from 2.28.3 */
 EXPORT int stub_broken;    /* 1: communicators say that a peer is gone */
-EXPORT int stub_live;      /* allocations, windows and communicators that are there */
+EXPORT void (*stub_comes)(
+    int rank);        /* before a rank comes to the others in what is collective; NULL: nothing */
+EXPORT int stub_live; /* allocations, windows and communicators that are there */
 
 static struct {
     pthread_mutex_t mutex;
@@ -64,6 +66,12 @@ static struct {
 } taken[4096];
 
 static void count(int by) { __atomic_add_fetch(&stub_live, by, __ATOMIC_SEQ_CST); }
+
+static void comes(int rank)
+{
+    if (stub_comes != NULL)
+        stub_comes(rank);
+}
 
 static void arrive(meeting_t *m)
 {
@@ -127,6 +135,7 @@ int ncclCommInitRank(comm_t **comm, int ranks, id_t id, int rank)
     (*comm)->meeting = find(number, ranks);
     (*comm)->rank = rank;
     count(1);
+    comes(rank);
     arrive((*comm)->meeting);
     return 0;
 }
@@ -220,6 +229,7 @@ int ncclCommWindowRegister(comm_t *comm, void *memory, size_t bytes, window_t **
         return 0;
     }
     m->memory[comm->rank] = memory;
+    comes(comm->rank);
     arrive(m);
     *window = calloc(1, sizeof(**window) + table);
     (*window)->ranks = m->ranks;

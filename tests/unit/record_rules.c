@@ -87,6 +87,46 @@ Test(record_rules, the_operation_is_the_first_that_is_missing)
     cr_expect_eq(v.wave, 1);
 }
 
+/* All are inside of a library, which says of nobody that it waits. */
+static void in_a_library(void)
+{
+    hand_begin(4);
+    for (int32_t r = 0; r < 4; r++) {
+        epx_recorder_call_t call = {
+            .group_id = hand.world[r], .stream = 1, .sequence = 1, .kind = EPX_RECORD_OPEN};
+        uint64_t op = epx_recorder_enqueue(hand.rec[r], &call);
+        epx_record_wait_t own;
+        epx_recorder_begin(hand.rec[r], op);
+        epx_recorder_sent(hand.rec[r], EPX_RECORD_EVERYBODY, 1);
+        epx_recorder_wait_begin(hand.rec[r], -1, EPX_RECORD_EVERYBODY, 1, EPX_RECORD_EXCHANGE, &own);
+    }
+}
+
+Test(record_rules, a_library_that_takes_its_time_holds_nobody_up)
+{
+    in_a_library();
+    hand_pass(99);
+    hand_expect(EPX_VERDICT_NONE, -1, -1);
+    hand_pass(2);
+    hand_expect(EPX_VERDICT_UNKNOWN, -1, -1);
+}
+
+Test(record_rules, who_is_gone_in_the_middle_of_what_all_are_in)
+{
+    in_a_library();
+    hand.evidence[2].life = EPX_LIFE_GONE;
+    hand_pass(0.6);
+    hand_expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
+    cr_expect_str_eq(hand_judge().op, "open");
+    hand.evidence[2].life = EPX_LIFE_STOPPED;
+    hand_expect(EPX_VERDICT_NONE, -1, -1);
+    hand_pass(0.5);
+    hand_expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
+    hand.evidence[2].life = EPX_LIFE_THREAD_GONE;
+    hand_pass(5);
+    hand_expect(EPX_VERDICT_HOST_ABSENT, 2, -1);
+}
+
 /* Two are stopped: what one of them waits for has come, and it does not look. */
 Test(record_rules, who_is_stopped_has_lost_no_signal)
 {

@@ -93,6 +93,9 @@ epx_status_t epx_nccl_enter(nccl_fabric_t *fabric, nccl_part_t *part);
 void epx_nccl_unregister(nccl_fabric_t *fabric, nccl_part_t *part);
 /* The sentence for an error of NCCL. */
 epx_status_t epx_nccl_failed(const nccl_fabric_t *fabric, const char *what, nccl_result_t result);
+/* Around what is collective in NCCL, which says of nobody that it waits. */
+void epx_nccl_meets(const nccl_fabric_t *fabric);
+void epx_nccl_has_met(const nccl_fabric_t *fabric, nccl_result_t result);
 /* Collective: EPX_OK if `status` is that on every rank; else this rank's own, or EPX_ERR_PEER naming the
  * lowest. */
 epx_status_t epx_nccl_agree(const nccl_fabric_t *fabric, epx_status_t status, const char *what);

@@ -213,8 +213,10 @@ static epx_status_t agree_to_open(const epx_fabric_config_t *config, const nccl_
 
 static epx_status_t make_comm(nccl_fabric_t *fabric, nccl_id_t id)
 {
+    epx_nccl_meets(fabric);
     nccl_result_t result =
         fabric->api->comm_init_rank(&fabric->comm, fabric->base.ranks, id, fabric->base.rank);
+    epx_nccl_has_met(fabric, result);
     epx_status_t status = EPX_OK;
     if (result != 0) {
         fabric->comm = NULL;

@@ -59,6 +59,21 @@ static epx_status_t meet(const nccl_fabric_t *fabric, card_t mine, const char *w
     return status;
 }
 
+void epx_nccl_meets(const nccl_fabric_t *fabric)
+{
+    const epx_fabric_meeting_t *meeting = fabric->config.meeting;
+    epx_wait_result_t own = {.peer = -1};
+    if (meeting != NULL)
+        meeting->begin(meeting->context, &own);
+}
+
+void epx_nccl_has_met(const nccl_fabric_t *fabric, nccl_result_t result)
+{
+    const epx_fabric_meeting_t *meeting = fabric->config.meeting;
+    if (meeting != NULL)
+        meeting->end(meeting->context, result == 0 ? EPX_OK : EPX_ERR_FABRIC);
+}
+
 epx_status_t epx_nccl_agree(const nccl_fabric_t *fabric, epx_status_t status, const char *what)
 {
     return meet(fabric, (card_t){.status = (int32_t)status}, what);
@@ -153,8 +168,10 @@ static epx_status_t read_pointers(nccl_fabric_t *fabric, nccl_part_t *part)
     } else {
         const nccl_setup_t *setup = epx_nccl_setup_for(fabric->api->version);
         const char *what = "";
+        epx_nccl_meets(fabric);
         int result = setup->read_pointers(fabric->api, fabric->comm, part->window, fabric->base.ranks,
                                           part->table, &what);
+        epx_nccl_has_met(fabric, result);
         if (result != 0 && fabric->base.ranks > 1)
             status = epx_nccl_failed(fabric, what, result);
     }
@@ -172,8 +189,10 @@ epx_status_t epx_nccl_register(nccl_fabric_t *fabric, nccl_part_t *part)
     epx_status_t status = epx_nccl_enter(fabric, part);
     if (status != EPX_OK)
         return status;
+    epx_nccl_meets(fabric);
     nccl_result_t result =
         fabric->api->window_register(fabric->comm, part->memory, part->bytes, &part->window, NCCL_SYMMETRIC);
+    epx_nccl_has_met(fabric, result);
     part->registered = result == 0 && part->window != NULL;
     /* Some versions make no windows for one rank alone, which needs none: its own address is all that there
      * is. */
