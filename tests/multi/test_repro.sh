@@ -32,7 +32,7 @@ expect_out 'rank=x.* is not understood: rank is a whole number'
 run epx-repro --list && expect_code 0 && expect_quiet
 for name in host-absent stuck-before-op slow-host zero-tokens zero-signal one-short signal-before-data unwritten-output \
     stale-epoch shape-mismatch call-desync two-graphs pause failed-route version-skew double-window mixed-order \
-    not-resident too-many-ranks rank-killed rack-behind link-flap link-cascade link-recovering clean-soak; do
+    not-resident pool-empty too-many-ranks rank-killed rack-behind link-flap link-cascade link-recovering clean-soak; do
     expect_out "^$name +[A-Z_n]"
 done
 

@@ -90,7 +90,6 @@ typedef struct scenario {
     int32_t is_clean;   /* 1: there is no fault, it is played once */
     int32_t links;      /* 1: every rank has links of its own, which a monitor follows */
     int32_t host_rows;  /* 1: rows are touched on their way: device host alone */
-    int32_t needs_gpu;  /* 1: a device's own grid is what it is about */
     const char *cannot; /* why this build or machine cannot play it; NULL: it can */
 } scenario_t;
 
@@ -189,6 +188,14 @@ int links_open(actor_t *actor);
 /* How many recoveries a rank's record holds. */
 int32_t links_recoveries(const actor_t *actor);
 int links_were_recovering(const play_t *play, const outcome_t *outcome);
+
+/* ---- own.c ---- */
+
+way_t act_pool_empty(actor_t *actor);
+way_t act_not_resident(actor_t *actor);
+/* Which pool, and how many blocks of how many, the verdict names. */
+int is_of_the_pool(const play_t *play, const outcome_t *outcome);
+int is_one_short(const play_t *play, const outcome_t *outcome);
 
 /* ---- acts.c, links.c, refusals.c ---- */
 

@@ -157,12 +157,18 @@ const scenario_t scenarios[] = {
      .nobody = 1,
      .right = is_circle},
     {.name = "not-resident",
-     .fault = "the grid does not fit beside a hog",
+     .fault = "a grid of the program's own does not fit beside a hog",
      .expected = "NOT_RESIDENT",
-     .needs_gpu = 1,
-     .cannot =
-         "no kernel of this version needs all blocks of its grid at once: a hog delays it, and nothing waits "
-         "for a block that has not come"},
+     .verdicts = IS(NOT_RESIDENT),
+     .op = "grid",
+     .act = act_not_resident,
+     .right = is_one_short},
+    {.name = "pool-empty",
+     .fault = "a rank waits for a pool of its program that nobody fills",
+     .expected = "RESOURCE",
+     .verdicts = IS(RESOURCE),
+     .act = act_pool_empty,
+     .right = is_of_the_pool},
     {.name = "too-many-ranks",
      .fault = "more ranks than a compiled bound",
      .expected = "REFUSED",
@@ -217,8 +223,6 @@ const char *scenario_cannot(const scenario_t *scenario, const settings_t *settin
         return scenario->cannot;
     if (scenario->host_rows && play_on_device(settings))
         return "rows are touched on their way, which needs device host";
-    if (scenario->needs_gpu && !play_on_device(settings))
-        return "blocks of a grid are a GPU's: needs device cuda";
     return NULL;
 }
 
