@@ -60,13 +60,19 @@ static int make_folders(const actor_t *actor)
     return 1;
 }
 
-/* The monitor has looked at everything that was written before this call. */
-static void until_seen(const actor_t *actor)
+/* The monitor has looked at everything that was written before this call; where it does not, the play is
+ * none. */
+static void until_seen(actor_t *actor)
 {
     int64_t looks = epx_health_follow_looks(actor->links), end_ns = epx_now_ns() + 5000000000;
     while (epx_health_follow_looks(actor->links) < looks + 2 && epx_now_ns() < end_ns &&
            !atomic_load(&actor->play->stop))
         actor_sleep(actor, 2);
+    if (epx_health_follow_looks(actor->links) >= looks + 2 || actor->failed)
+        return;
+    snprintf(actor->error, sizeof(actor->error), "the monitor of rank %d's links has not looked for 5 s",
+             actor->rank);
+    actor->failed = 1;
 }
 
 int links_open(actor_t *actor)
@@ -90,7 +96,7 @@ int links_open(actor_t *actor)
     if (!actor_check(actor, epx_health_follow(&config, &actor->links)))
         return 0;
     until_seen(actor);
-    return 1;
+    return !actor->failed;
 }
 
 static int is_now(const actor_t *actor) { return actor->play->faulty && actor->step == REPRO_FAULT_STEP; }
@@ -100,11 +106,16 @@ way_t act_link_flap(actor_t *actor)
 {
     if (!is_now(actor) || !actor_is_culprit(actor))
         return WAY_STEP;
-    put(actor, "state", "1: DOWN");
+    int is_put = put(actor, "state", "1: DOWN");
     put_number(actor, "link_downed", 2);
     until_seen(actor);
-    put(actor, "state", "4: ACTIVE");
+    is_put = put(actor, "state", "4: ACTIVE") && is_put;
     until_seen(actor);
+    if (!is_put) {
+        snprintf(actor->error, sizeof(actor->error), "rank %d: the made-up port's state could not be written",
+                 actor->rank);
+        actor->failed = 1;
+    }
     actor_acts(actor);
     return WAY_STEP;
 }
