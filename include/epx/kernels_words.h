@@ -14,7 +14,9 @@
  *
  * - W3  The abort words are one for each rank, 0 until that rank ends the group. Whoever gives up (time is
  * up, or the host asks for it) writes down why where the host sees it, once, and then sets its abort word at
- * all ranks. Words of a group that has ended are not set any more, and nothing is waited for.
+ * all ranks. Words of a group that has ended are not set any more, and nothing is waited for. A wait that
+ * gives up makes its plan dead on the device (the head alone: the report tells of routes), so that what
+ * stands behind it in the stream stores nothing into what peers still read.
  *
  * - W4  Exchanges have two boxes for each sender, taken in turn by the parity of the step. A sender's word of
  * step e says that its block of e is in the box, and that it has taken the blocks of e - 1 from its own

@@ -56,6 +56,15 @@ __device__ inline int look_for_failures(const epx_k_word_wait_t &args)
     return failed;
 }
 
+/* W3: what stands behind in the stream moves no rows. The report, which tells of routes, has nothing to tell.
+ */
+__device__ inline void shut_behind(const epx_k_verdict_t &verdict)
+{
+    epx_k_verdict_t plan = {verdict.head, nullptr, 0};
+    if (threadIdx.x == 0 && plan.head != nullptr)
+        verdict_dead(plan, EPX_ERR_ABORTED, -1, nullptr);
+}
+
 /* Words that the host may look at one by one. */
 __device__ inline void do_beside(const epx_word_beside_t &beside)
 {
@@ -94,6 +103,7 @@ __device__ inline bool wait_for(const epx_k_word_wait_t &args, const awaited &wh
                 end_waiting(args.progress, turn + 1);
         } else {
             give_up(words, what, why, args.tag, 0);
+            shut_behind(args.verdict);
         }
         return false;
     }

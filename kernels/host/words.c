@@ -206,6 +206,15 @@ static void do_beside(const epx_word_beside_t *beside)
         epx_host_lane_end(beside->words, beside->head, beside->acknowledged);
 }
 
+/* W3: what stands behind in the stream moves no rows. The report, which tells of routes, has nothing to tell.
+ */
+static void shut_behind(const epx_k_verdict_t *verdict)
+{
+    epx_k_verdict_t plan = {.head = verdict->head};
+    if (plan.head != NULL)
+        epx_verdict_dead(&plan, EPX_ERR_ABORTED, -1, NULL);
+}
+
 epx_status_t epx_host_word_wait(const epx_k_word_wait_t *args, epx_stream_t stream)
 {
     const epx_words_t *words = &args->words;
@@ -231,8 +240,10 @@ epx_status_t epx_host_word_wait(const epx_k_word_wait_t *args, epx_stream_t stre
             end_waiting(args->progress);
             return EPX_OK;
         }
-        if (gives_up(words, &what, pending, deadline, (epx_word_halt_t){.tag = args->tag}))
+        if (gives_up(words, &what, pending, deadline, (epx_word_halt_t){.tag = args->tag})) {
+            shut_behind(&args->verdict);
             return EPX_OK;
+        }
     }
     end_waiting(args->progress);
     if (args->progress != NULL && args->seen)

@@ -251,7 +251,7 @@ static void word_wait_behind_post(void)
 }
 
 /* One rank's word is missing: the wait ends in time, says for whom it waited, and ends the group at all
- * ranks. */
+ * ranks. Its plan is dead on the device, of which the report, made for routes, says nothing. */
 static void word_wait_in_vain(void)
 {
     for (dice_t dice; gpu_round(&dice, 12);) {
@@ -259,6 +259,11 @@ static void word_wait_in_vain(void)
         int32_t rank = (int32_t)dice_range(&dice, 0, p.ranks - 1),
                 missing = (int32_t)dice_range(&dice, 0, p.ranks - 1);
         uint64_t epoch = (uint64_t)dice_range(&dice, 5, 100);
+        twin_t head = twin_make(sizeof(epx_plan_head_t)), report = twin_make(sizeof(epx_route_report_t));
+        epx_plan_head_t *plan = (epx_plan_head_t *)(void *)head.host;
+        memset(plan, 0, head.bytes), memset(report.host, 0, report.bytes);
+        plan->valid = 1, plan->tokens = 5;
+        twin_send(&head), twin_send(&report);
         for (int32_t r = 0; r < p.ranks; r++)
             post_both(&p,
                       (epx_k_word_post_t){.channel = 1, .peer = -1, .epoch = {.add = epoch - (r == missing)}},
@@ -268,6 +273,9 @@ static void word_wait_in_vain(void)
                                   .peer = -1,
                                   .at_least = (int32_t)dice_range(&dice, 0, 1),
                                   .epoch = {.add = epoch},
+                                  .verdict = {.head = (epx_plan_head_t *)(void *)head.device,
+                                              .report = (epx_route_report_t *)(void *)report.device,
+                                              .route = 3},
                                   .timeout_ns = SHORT_NS,
                                   .tag = 77};
         CHECK(epx_cuda_word_wait(&args, NULL) == EPX_OK, "%s", epx_last_error());
@@ -282,6 +290,8 @@ static void word_wait_in_vain(void)
             ((uint64_t *)(void *)(p.blocks.host + r * p.block_bytes + p.shape.aborts))[rank] =
                 EPX_ABORT_BIT | (uint64_t)(uint32_t)(missing + 1);
         twin_same(&p.blocks, "words behind the end");
+        plan->valid = EPX_ERR_ABORTED, plan->tokens = 0;
+        twin_same(&head, "the head behind the end"), twin_same(&report, "the report behind the end");
         /* Nothing is set any more. */
         post_both(&p, (epx_k_word_post_t){.channel = 2, .peer = -1, .epoch = {.add = 9}}, rank, NULL);
         twin_same(&p.blocks, "words posted behind the end");
