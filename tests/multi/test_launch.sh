@@ -225,6 +225,14 @@ if [ -n "$has_ucx" ]; then
     gather
     expect_codes '0:1 1:1'
     expect_err 'may open 24 files, and UCX needs 64 .*ulimit -n'
+    last='open files that others have taken'
+    root=127.0.0.1:$(port)
+    # shellcheck disable=SC2016
+    start 2 bash -c 'for i in {10..79}; do eval "exec $i< /dev/null"; done
+        ulimit -n 100; exec "$0" --preset tiny --steps 2' "$train"
+    gather
+    expect_codes '0:1 1:1'
+    expect_err 'may open 100 files and has [78][0-9] open, and UCX needs 40 more .*ulimit -n'
 
     # ---- ranks that die or stop ------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 /* UCX in this process: one context, one worker, one thread. SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -289,16 +291,39 @@ static void choose_devices(ucp_config_t *config)
 
 /* UCX 1.13 ends the process where it gets no descriptor for a socket or a segment. */
 #define FEWEST_FILES 64
+#define FEWEST_FREE 40
+
+/* Descriptors that this process has open; all that it may have where there is none left to look with. */
+static int64_t open_files(int64_t most)
+{
+    int64_t count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    if (folder == NULL)
+        return errno == EMFILE ? most : 0;
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count - 3; /* itself and its parent are no descriptors, and the folder's own is closed */
+}
 
 static epx_status_t check_files(void)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= FEWEST_FILES)
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
         return EPX_OK;
-    return epx_fail(
-        EPX_ERR_FABRIC,
-        "this process may open %d files, and UCX needs %d and some for each peer: raise it with ulimit -n",
-        (int)limit.rlim_cur, FEWEST_FILES);
+    int64_t most = (int64_t)limit.rlim_cur, taken = open_files(most);
+    if (most < FEWEST_FILES)
+        return epx_fail(EPX_ERR_FABRIC,
+                        "this process may open %d files, and UCX needs %d and some for each peer: raise it "
+                        "with ulimit -n",
+                        (int)most, FEWEST_FILES);
+    if (most - taken < FEWEST_FREE)
+        return epx_fail(
+            EPX_ERR_FABRIC,
+            "this process may open %" PRId64 " files and has %" PRId64
+            " open, and UCX needs %d more and some for each peer: close some, or raise it with ulimit -n",
+            most, taken, FEWEST_FREE);
+    return EPX_OK;
 }
 
 static epx_status_t make_context(ucp_context_h *context_p)
@@ -427,7 +452,7 @@ static void know_transports(void)
 {
     ucp_context_h context = NULL;
     pthread_mutex_lock(&engine.life);
-    if (!engine.knows_transports && make_context(&context) == EPX_OK) {
+    if (!engine.knows_transports && check_files() == EPX_OK && make_context(&context) == EPX_OK) {
         learn_transports(context);
         ucp_cleanup(context);
     }
