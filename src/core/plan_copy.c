@@ -34,13 +34,19 @@ static epx_status_t check_load(epx_plan_h plan, const void *copy, const char *ca
     return EPX_OK;
 }
 
+/* A route that was not used, as in epx_plan_destroy. Also where it has failed here, or where the copy turns
+ * out to be none: a peer, whose own route was good, may have loaded, and all must meet or none. */
+static void leave_route(epx_plan_h plan)
+{
+    if (plan->base.head.valid != 0 && !plan->base.head.confirmed && !plan->base.attached)
+        plan->lane->abandoned = 1;
+}
+
 /* The plan becomes the one of `copy`, whose head is known. */
 static epx_status_t take_copy(epx_plan_h plan, const void *copy, const epx_plan_head_t *head,
                               epx_stream_t stream)
 {
     epx_group_t *group = plan->group;
-    if (plan->base.head.valid == 1 && !plan->base.head.confirmed && !plan->base.attached)
-        plan->lane->abandoned = 1; /* routed and never used, as in destroy */
     epx_plan_tell_peers(plan, stream);
     epx_plan_restart_account(plan);
     epx_status_t status = group->selection.device->copy(plan->base.bytes, copy, (size_t)plan->bytes, stream);
@@ -58,8 +64,10 @@ epx_status_t epx_plan_load(epx_plan_h plan, const void *copy, epx_stream_t strea
 {
     epx_plan_head_t head;
     epx_status_t status = check_load(plan, copy, "epx_plan_load");
-    if (status == EPX_OK)
-        status = epx_fetch(plan->group->transport, &head, copy, sizeof(head), stream);
+    if (status != EPX_OK)
+        return status;
+    leave_route(plan);
+    status = epx_fetch(plan->group->transport, &head, copy, sizeof(head), stream);
     if (status == EPX_OK)
         status = epx_plan_check_bytes(plan->group, &head, "epx_plan_load");
     if (status == EPX_OK)
@@ -93,6 +101,7 @@ epx_status_t epx_plan_load_whole(epx_plan_h plan, const void *copy, int64_t toke
                             .route = UINT64_MAX,
                             .confirmed = 1,
                             .learned = 1};
+    leave_route(plan);
     return take_copy(plan, copy, &head, stream);
 }
 

@@ -448,6 +448,54 @@ ParameterizedTest(int *arm, failed_route, other_plans_live_on)
     problem_free(stage.problem);
 }
 
+/* Where the bytes of a good route are loaded over a failed one, which the peers may not know of yet, all
+ * ranks go on alike: with the good one, and then with the next route. */
+static void reloaded_rank(rank_t *self)
+{
+    const stage_t *stage = self->arg;
+    session_t session;
+    epx_plan_h plan = NULL;
+    if (!session_open(&session, self, stage->problem, NULL))
+        return;
+    size_t bytes = epx_plan_bytes(session.group);
+    void *kept = device_new(bytes);
+    epx_plan_create(session.group, 0, NULL, &plan);
+    pass_t pass = {.session = &session, .plan = plan, .o = stage->oracle};
+    expect_status(self, "epx_plan_route", session_route(&session, plan), EPX_OK);
+    pass_forward(&pass);
+    expect_status(self, "epx_plan_save", epx_plan_save(plan, kept, rank_stream()), EPX_OK);
+    for (int round = 0; round < 2 && !failures(); round++) {
+        if (self->rank == CULPRIT)
+            expect_status(self, "the failed route", spoilt_route(&session, plan, stage), EPX_ERR_ARG);
+        else
+            (void)session_route(&session, plan); /* knows it, or does not */
+        expect_status(self, "epx_plan_load", epx_plan_load(plan, kept, rank_stream()), EPX_OK);
+        if (pass_forward(&pass))
+            pass_backward(&pass);
+        expect_status(self, "the next route", session_route(&session, plan), EPX_OK);
+        pass_forward(&pass);
+    }
+    if (failures())
+        epx_group_abort(session.group, "test failed");
+    pass_free(&pass);
+    device_free(kept, bytes);
+    epx_plan_destroy(&plan);
+    session_close(&session);
+}
+
+ParameterizedTestParameters(failed_route, a_good_one_is_loaded_over_it) { return every_arm(); }
+
+ParameterizedTest(int *arm, failed_route, a_good_one_is_loaded_over_it)
+{
+    stage_t stage = {.problem = problem_new(&arms[*arm], RANKS, 7, 2, 5, 9), .fault = WEIGHTS_BF16};
+    problem_inputs(stage.problem, UNIFORM, (int[]){9, 7, 9}, 5);
+    stage.oracle = oracle_of(stage.problem);
+    world_note("%s", arms[*arm].name);
+    world_run(RANKS, reloaded_rank, &stage);
+    oracle_free(stage.oracle);
+    problem_free(stage.problem);
+}
+
 /* Between a plan's route and its first dispatch its lane may see other routes, good and bad. pooled_wave
  * tells them apart as long as there are fewer than 32. */
 enum { OTHER_ROUTES = 25 };
