@@ -114,6 +114,52 @@ static void report_push(kernels_bench_t *bench, const rows_t *r, const char *wha
     bench_print(bench, &line);
 }
 
+/* Distinct experts for every token; fills chosen [tokens, K]. */
+static void choose(kernels_bench_t *bench, int32_t *chosen, int64_t tokens)
+{
+    for (int64_t t = 0; t < tokens; t++) {
+        for (int64_t k = 0; k < bench->top_k; k++) {
+            int32_t e, again = 1;
+            while (again) {
+                e = (int32_t)(bench_dice(bench) % (uint64_t)bench->experts);
+                again = 0;
+                for (int64_t x = 0; x < k; x++)
+                    again |= chosen[t * bench->top_k + x] == e;
+                chosen[t * bench->top_k + k] = e;
+            }
+        }
+    }
+}
+
+/* A dispatch of the assignment wire: every token's row to K experts. by_order: each row is read once. */
+static epx_k_push_t make_dispatch(kernels_bench_t *bench, const rows_t *r, int by_order)
+{
+    int64_t K = bench->top_k, n = bench->tokens * K, row = 0;
+    int32_t E = (int32_t)bench->experts, at = 0;
+    int32_t *chosen = epx_tool_alloc((size_t)n, 4), *index = epx_tool_alloc((size_t)n, 4),
+            *order = epx_tool_alloc((size_t)n, 4);
+    epx_run_t *run = epx_tool_alloc((size_t)E, sizeof(*run));
+    choose(bench, chosen, bench->tokens);
+    for (int32_t e = 0; e < E; e++) {
+        run[e] = (epx_run_t){.first = at, .row = row};
+        for (int32_t a = 0; a < n; a++)
+            if (chosen[a] == e)
+                order[a] = at, index[at++] = a, run[e].rows++;
+        row += run[e].rows;
+    }
+    epx_k_push_t args = make_push(bench, r, n, 1);
+    args.index = bench_take(bench, (size_t)n * 4, index);
+    args.runs = bench_take(bench, (size_t)E * sizeof(*run), run);
+    args.run_count = E;
+    args.part[0].divide = (int32_t)K;
+    if (by_order) {
+        args.order = bench_take(bench, (size_t)n * 4, order);
+        args.order_tokens = bench_take(bench, sizeof(bench->tokens), &bench->tokens);
+    }
+    free(chosen), free(index), free(order), free(run);
+    return args;
+}
+
 static void pushes(kernels_bench_t *bench, const rows_t *r)
 {
     char what[80];
@@ -137,6 +183,10 @@ static void pushes(kernels_bench_t *bench, const rows_t *r)
     args = make_push(bench, r, r->n, (int32_t)bench->experts);
     args.part[0].divide = (int32_t)bench->top_k;
     report_push(bench, r, "  every row K times, a run for each expert", &args, r->n, 0);
+    args = make_dispatch(bench, r, 0);
+    report_push(bench, r, "push, every token's row to its K experts", &args, r->n, 0);
+    args = make_dispatch(bench, r, 1);
+    report_push(bench, r, "  each row read once", &args, r->n, 0);
     args = make_push(bench, r, r->n, 1);
     report_push(bench, r, "  all in one run", &args, r->n, 0);
     args = make_push(bench, r, bench->tokens, 2);
@@ -173,23 +223,6 @@ typedef struct expansion {
     int32_t *index;                  /* [places] wire row of each place */
     int32_t *first, *entries, *list; /* of each wire row */
 } expansion_t;
-
-/* Distinct experts for every token; fills chosen [tokens, K]. */
-static void choose(kernels_bench_t *bench, int32_t *chosen, int64_t tokens)
-{
-    for (int64_t t = 0; t < tokens; t++) {
-        for (int64_t k = 0; k < bench->top_k; k++) {
-            int32_t e, again = 1;
-            while (again) {
-                e = (int32_t)(bench_dice(bench) % (uint64_t)bench->experts);
-                again = 0;
-                for (int64_t x = 0; x < k; x++)
-                    again |= chosen[t * bench->top_k + x] == e;
-                chosen[t * bench->top_k + k] = e;
-            }
-        }
-    }
-}
 
 static expansion_t make_expansion(kernels_bench_t *bench)
 {
@@ -234,6 +267,12 @@ static expansion_t make_expansion(kernels_bench_t *bench)
     return x;
 }
 
+static uint64_t *no_turns(kernels_bench_t *bench)
+{
+    const uint64_t zero[EPX_TURNS] = {0};
+    return bench_take(bench, sizeof(zero), zero);
+}
+
 static void expansions(kernels_bench_t *bench, const rows_t *r, const expansion_t *x)
 {
     int64_t start = 0, count = x->wire_rows;
@@ -245,7 +284,8 @@ static void expansions(kernels_bench_t *bench, const rows_t *r, const expansion_
                             .dst = r->to,
                             .src_stride = r->row_bytes,
                             .dst_stride = r->row_bytes,
-                            .bytes = r->row_bytes};
+                            .bytes = r->row_bytes,
+                            .turns = no_turns(bench)};
     epx_k_gather_t other = {.rows = {x->start, x->count, x->experts},
                             .index = x->index,
                             .src = r->from,
@@ -265,7 +305,15 @@ static void expansions(kernels_bench_t *bench, const rows_t *r, const expansion_
     line.floor_s = bench_fill_floor(bench, written);
     line.target = 0;
     bench_print(bench, &line);
+    uint64_t *turns = args.turns;
+    args.turns = NULL;
+    line.what = "  pieces dealt out, not drawn";
+    line.seconds = bench_time(bench, scatter, &args, 1);
+    line.floor_s = bench_copy_floor(bench, read, written);
+    bench_print(bench, &line);
+    args.turns = turns;
     args.src_stride = 0;
+    line.floor_s = bench_fill_floor(bench, written);
     line.what = "  writes alone: one row to all places";
     line.seconds = bench_time(bench, scatter, &args, 1);
     line.read = 0;

@@ -195,7 +195,7 @@ typedef struct epx_k_places {
     const int64_t *start, *base; /* [1] */
 } epx_k_places_t;
 
-#define EPX_PUSH_TURNS 4
+#define EPX_TURNS 4 /* words of a counter from which a kernel's blocks draw what they do next */
 
 /* Copies the entries of `runs` to the peers. Entries with a negative index are skipped (their destination is
  * untouched). */
@@ -210,11 +210,20 @@ typedef struct epx_k_push {
     int32_t units;         /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
     const int32_t *gate;   /* or NULL: nothing is copied unless this is 1 when the kernel runs */
     const struct epx_k_push *more; /* host, copied: another push made with this one, in no order; NULL */
-    /* Or NULL: EPX_PUSH_TURNS words of this push alone among those made together, 0 before the first call
+    /* Or NULL: EPX_TURNS words of this push alone among those made together, 0 before the first call
      * that is given them and left 0 by each; such calls follow each other. A few multiprocessors (`units`)
      * then send and keep side by side, as fast as the link is; the host's kernels need none. */
     uint64_t *turns;
     epx_k_places_t own; /* where parts that are `placed` go in runs to `rank`, which is not negative then */
+    /*
+     * Or NULL: by what entries are copies of, [*order_tokens, columns]: order[a] - order_base is the entry
+     * whose index is a, where that is one of these runs' (anything else: a is not among them); runs begin in
+     * ascending order then, and no part is placed. A hint by which a row that many entries want (its part's
+     * divide is `columns`) is read once; nothing else changes.
+     */
+    const int32_t *order;
+    const int64_t *order_tokens;
+    int64_t order_base;
     epx_k_begun_t begun;
 } epx_k_push_t;
 
@@ -255,6 +264,9 @@ typedef struct epx_k_scatter {
     int64_t src_stride, dst_stride, bytes;
     int32_t without; /* 1 + an expert whose rows are left out; 0: none */
     int32_t units;   /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
+    /* Or NULL: EPX_TURNS words, as those of a push. Rows differ in the number of their places; drawn one by
+     * one they keep all multiprocessors busy until the end. */
+    uint64_t *turns;
 } epx_k_scatter_t;
 
 /* ---- sums ------------------------------------------------------------------------------------------------------- */

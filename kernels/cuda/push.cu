@@ -9,6 +9,7 @@
  */
 #include "kernels/cuda/checksum.cuh"
 #include "kernels/cuda/progress.cuh"
+#include "kernels/cuda/push_fan.cuh"
 #include "kernels/cuda/push_wide.cuh"
 #include "kernels/cuda/table.h"
 
@@ -124,11 +125,17 @@ __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
         behind_previous();
         let_next_begin();
         say_begun(set.one[0].begun);
-        for (int32_t x = 0; x < set.count; x++)
-            if (TURNS && has_wide(set.one[x]) && set.one[x].turns != nullptr)
-                move_by_turns<B, movers>(set.one[x], widest, tables, mover);
-            else if (has_wide(set.one[x]))
-                move_wide<B, movers>(set.one[x], widest, tables[0], mover);
+        for (int32_t x = 0; x < set.count; x++) {
+            if (!has_wide(set.one[x]))
+                continue;
+            if constexpr (TURNS) {
+                if (set.one[x].turns != nullptr) {
+                    move_by_turns<B, movers>(set.one[x], widest, tables, mover);
+                    continue;
+                }
+            }
+            move_wide<B, movers>(set.one[x], widest, tables[0], mover);
+        }
         end_pushes(mover);
     } else {
         behind_previous();
@@ -220,6 +227,19 @@ bool takes_turns(push_set &set)
     return any && set.one[0].units > 0 && set.one[0].units < epx_cuda_units(current_device());
 }
 
+/* Whether rows are read once for all their entries: those of wide parts are copies. */
+bool fans_out(const push_set &set)
+{
+    for (int32_t x = 0; x < set.count; x++) {
+        const epx_k_push_t &one = set.one[x];
+        bool good = one.order != nullptr && one.run_count <= TILE && one.columns > 1 && one.columns <= WARP;
+        for (int32_t p = 0; p < one.parts; p++)
+            if (is_wide(one.part[p]) && (!good || one.part[p].divide != one.columns))
+                return false;
+    }
+    return true;
+}
+
 template <typename M> epx_status_t push_wide(push_set &set, int32_t widest, epx_stream_t stream)
 {
     return takes_turns(set) ? push_by_bulk<move_build, M, true>(set, widest, stream)
@@ -244,6 +264,8 @@ epx_status_t push_together(push_set &set, epx_stream_t stream)
     bool by_bulk = k.wide && k.aligned;
     if (by_bulk && k.placed)
         status = push_wide<place_mover<move_build>>(set, k.widest, stream);
+    else if (by_bulk && fans_out(set) && !takes_turns(set))
+        status = push_by_bulk<move_build, fan_mover<move_build>, false>(set, k.widest, stream);
     else if (by_bulk)
         status = push_wide<bulk_mover<move_build>>(set, k.widest, stream);
     else if (k.wide)

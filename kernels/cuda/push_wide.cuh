@@ -6,6 +6,7 @@
 #define EPX_KERNELS_CUDA_PUSH_WIDE_CUH
 
 #include "kernels/cuda/places.cuh"
+#include "kernels/cuda/turns.cuh"
 
 namespace epx
 {
@@ -179,31 +180,8 @@ __device__ inline void move_wide(const epx_k_push_t &args, int32_t widest, segme
  * neither the link nor the memory. Here half of the blocks begin with the ones and half with the others.
  * Fixed shares gained nothing when measured (docs/performance.md); likely not all blocks get as much of the
  * link. So units are drawn from a counter of their kind, by those first who began with it, in the end by all.
- *
- * Counters only grow until all blocks have drawn their last, and the last block to end sets them back: a unit
- * is drawn once, nobody waits for another block, and the next push finds zeros.
  */
-enum { TO_OTHERS = 0, STAYS = 1, ENDED = 2, DRAWN_MOST = 8 };
-
-/* One warp: the first of the next `n` units. */
-__device__ inline int64_t draw(uint64_t *turn, int32_t n)
-{
-    unsigned long long first = 0;
-    if (lane_id() == 0)
-        first = atomicAdd((unsigned long long *)turn, (unsigned long long)n);
-    return (int64_t)__shfl_sync(ALL, first, 0);
-}
-
-/* Behind all draws of this block's movers. */
-template <typename GROUP> __device__ inline void end_turns(uint64_t *turns)
-{
-    GROUP::sync();
-    if (GROUP::thread() != 0)
-        return;
-    __threadfence();
-    if (atomicAdd((unsigned long long *)turns + ENDED, 1ull) == gridDim.x - 1)
-        turns[TO_OTHERS] = turns[STAYS] = turns[ENDED] = 0;
-}
+enum { TO_OTHERS = 0, STAYS = 1, DRAWN_MOST = 8 }; /* counters of EPX_TURNS */
 
 template <typename B, typename GROUP, typename M>
 __device__ inline void move_by_turns(const epx_k_push_t &args, int32_t widest, segments<PUSH_TILE> *table,

@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/places.cuh"
 #include "kernels/cuda/table.h"
+#include "kernels/cuda/turns.cuh"
 
 namespace epx
 {
@@ -13,6 +14,7 @@ namespace
 {
 
 enum { THREADS = 1024, TILE = 1024, GRAIN = 2048, UNROLL = 8 };
+enum { DRAWN_FROM = 8 }; /* pieces of a warp from which on they are drawn */
 
 /* Rows of expert e that are moved. */
 __device__ inline int32_t rows_of(const epx_k_scatter_t &args, int32_t e)
@@ -91,6 +93,61 @@ __global__ void __launch_bounds__(THREADS, 1) scatter_rows(const __grid_constant
     }
 }
 
+/* Rows of a tile of experts, in pieces. */
+struct pieces_of {
+    const epx_k_scatter_t &args;
+    const int64_t *start;
+    const int32_t *before;
+    int32_t n, cut, each;
+    int64_t count;
+
+    /* Of one lane; none where there is no such unit. */
+    __device__ placed_piece at(int64_t unit) const
+    {
+        placed_piece piece = {nullptr, nullptr, 0, 0, 0};
+        if (unit < 0 || unit >= count)
+            return piece;
+        int32_t r = (int32_t)(unit / cut), e = find_segment_alone(before, n, r),
+                from = (int32_t)(unit - (int64_t)r * cut) * each;
+        int64_t g = fresh(start + e) + r - before[e];
+        piece.first = fresh(args.first + g);
+        piece.count = fresh(args.count + g);
+        piece.to = (char *)args.dst + from;
+        piece.from = (const char *)args.src + g * args.src_stride + from;
+        piece.bytes = min((int32_t)args.bytes - from, each);
+        return piece;
+    }
+};
+
+/* One warp: its share, whatever the pieces weigh. */
+template <typename B> __device__ inline void put_share(place_mover<B> &mover, const pieces_of &pieces)
+{
+    int64_t step = warps_of_grid();
+    for (int64_t begin = warp_of_grid(); begin < pieces.count; begin += WARP * step)
+        mover.put_all(pieces.at(begin + lane_id() * step));
+}
+
+/*
+ * One warp: pieces that it draws, one at a time. While one is moved the next is looked up, and the draw of
+ * the one after that is on its way.
+ */
+template <typename B>
+__device__ inline void put_drawn(place_mover<B> &mover, const pieces_of &pieces, uint64_t *turns)
+{
+    bool draws = lane_id() == 0;
+    unsigned long long answer = draws ? ask_turn(turns, 1) : 0;
+    placed_piece piece = {nullptr, nullptr, 0, 0, 0};
+    for (bool more = true; more;) {
+        int64_t unit = (int64_t)__shfl_sync(ALL, answer, 0);
+        more = unit < pieces.count;
+        placed_piece next = pieces.at(more && draws ? unit : -1);
+        if (more)
+            answer = draws ? ask_turn(turns, 1) : 0;
+        mover.put_all(piece);
+        piece = next;
+    }
+}
+
 /* Rows at multiples of 16 bytes. */
 template <typename B>
 __global__ void __launch_bounds__(B::THREADS, 1) scatter_bulk(const __grid_constant__ epx_k_scatter_t args)
@@ -103,6 +160,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) scatter_bulk(const __grid_const
     behind_previous();
     let_next_begin();
     int32_t width = (int32_t)args.bytes;
+    bool turns = args.turns != nullptr && args.rows.experts <= TILE;
     for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {
         const int64_t *start = args.rows.start + tile;
         int32_t n = min(args.rows.experts - tile, (int32_t)TILE);
@@ -110,23 +168,16 @@ __global__ void __launch_bounds__(B::THREADS, 1) scatter_bulk(const __grid_const
             __syncthreads();
         int32_t total = add_up<B::THREADS>(table, n, [&](int32_t e) { return rows_of(args, tile + e); });
         int32_t cut = bulk_cut<B>(total, width), each = bulk_piece(width, cut);
-        int64_t units = (int64_t)total * cut, step = warps_of_grid();
-        for (int64_t begin = warp_of_grid(); begin < units; begin += WARP * step) {
-            int64_t unit = begin + lane_id() * step;
-            placed_piece piece = {nullptr, nullptr, 0, 0, 0};
-            if (unit < units) {
-                int32_t r = (int32_t)(unit / cut), e = find_segment_alone(table.before, n, r),
-                        from = (int32_t)(unit - (int64_t)r * cut) * each;
-                int64_t g = fresh(start + e) + r - table.before[e];
-                piece.first = fresh(args.first + g);
-                piece.count = fresh(args.count + g);
-                piece.to = (char *)args.dst + from;
-                piece.from = (const char *)args.src + g * args.src_stride + from;
-                piece.bytes = min(width - from, each);
-            }
-            mover.put_all(piece);
-        }
+        pieces_of pieces = {args, start, table.before, n, cut, each, (int64_t)total * cut};
+        /* Few pieces are dealt out sooner than drawn. */
+        turns = turns && pieces.count >= DRAWN_FROM * (int64_t)warps_of_grid();
+        if (turns)
+            put_drawn(mover, pieces, args.turns);
+        else
+            put_share(mover, pieces);
     }
+    if (turns)
+        end_turns<whole_block>(args.turns);
     mover.finish();
 }
 

@@ -172,7 +172,7 @@ static void lay_scratch(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     s->wire_rows = epx_take_area(end, areas->staging.bytes > 0 ? pairs * shape->ranks * LONG : 0);
     s->stayed =
         epx_take_area(end, areas->staging.bytes > 0 && !areas->rank_wire ? areas->assignments * INT : 0);
-    s->turns = epx_take_area(end, 2 * (int64_t)shape->depth * EPX_PUSH_TURNS * LONG);
+    s->turns = epx_take_area(end, epx_ragged_turn_words(shape) * LONG);
     s->bad = epx_take_area(end, 2 * LONG);
     s->zero = epx_take_area(end, epx_ragged_zeros(shape));
     s->span = epx_take_area(end, 2 * LONG);

@@ -107,7 +107,8 @@ static epx_status_t hand_over_expanded(const epx_ragged_call_t *call, epx_batch_
                             .src_stride = call->shape->row_bytes,
                             .dst_stride = call->shape->row_bytes,
                             .bytes = call->shape->row_bytes,
-                            .without = own->rows != NULL ? call->shape->rank + 1 : 0};
+                            .without = own->rows != NULL ? call->shape->rank + 1 : 0,
+                            .turns = epx_ragged_turns(call, EPX_RAGGED_OF_EXPANSION)};
     return call->kernels->scatter(&args, call->stream);
 }
 

@@ -79,10 +79,10 @@ typedef struct epx_ragged_scratch {
     int64_t room_words; /* 64-bit words there */
     int64_t wire_rows;  /* int64 [S, C, S] everybody's wire rows; staged, rank wire */
     int64_t stayed;     /* int32 [A_max] rows that stay at this rank; staged, assignment wire */
-    int64_t turns;      /* uint64 [depth, 2, EPX_PUSH_TURNS] of pushes to slots; 2: forward and backward */
-    int64_t bad;        /* int64 [2] */
-    int64_t zero;       /* epx_ragged_zeros bytes of zeros */
-    int64_t span;       /* int64 {0, S}: all rows of a slot's head */
+    int64_t turns; /* uint64 [depth, 2, 2, EPX_TURNS]: of a slot's pushes and expansions, there and back */
+    int64_t bad;   /* int64 [2] */
+    int64_t zero;  /* epx_ragged_zeros bytes of zeros */
+    int64_t span;  /* int64 {0, S}: all rows of a slot's head */
     int64_t bytes;
 } epx_ragged_scratch_t;
 
@@ -279,6 +279,15 @@ epx_status_t epx_ragged_place_own(const epx_ragged_call_t *call, const void *x, 
 epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots);
 /* Combine: what the start has left to the finish, if anything. */
 epx_status_t epx_ragged_add_own(const epx_ragged_call_t *call);
+
+/* Counters of a slot's pushes, or of its expansions. Those of one direction follow each other, whatever
+ * streams its waves are on. */
+enum { EPX_RAGGED_OF_PUSH = 0, EPX_RAGGED_OF_EXPANSION = 1 };
+static inline int64_t epx_ragged_turn_words(const epx_shape_t *shape)
+{
+    return 4 * (int64_t)shape->depth * EPX_TURNS;
+}
+uint64_t *epx_ragged_turns(const epx_ragged_call_t *call, int of);
 
 /* ---- flow.c: rows in parts, expanded as they come ---- */
 enum { EPX_RAGGED_CLEARED = 64 }; /* bytes of counters that one part of a push clears */

@@ -158,9 +158,8 @@ static epx_status_t fill_at_open(epx_ragged_t *ragged)
         if (status == EPX_OK)
             status = env->device->fill(mine + scratch->room, 0, (size_t)scratch->room_words * 8, NULL);
         if (status == EPX_OK)
-            status =
-                env->device->fill(mine + scratch->turns, 0,
-                                  2 * (size_t)env->shape->depth * EPX_PUSH_TURNS * sizeof(uint64_t), NULL);
+            status = env->device->fill(mine + scratch->turns, 0,
+                                       (size_t)epx_ragged_turn_words(env->shape) * sizeof(uint64_t), NULL);
         if (status != EPX_OK)
             return status;
     }

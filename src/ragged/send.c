@@ -97,6 +97,9 @@ static epx_status_t send_assignments(const epx_ragged_call_t *call, const target
 {
     epx_k_push_t push = new_push(call);
     by_assignment(call, to, &push);
+    push.order = epx_ragged_plan_at(call, call->ragged->areas.plan.place);
+    push.order_tokens = &epx_plan_head(call->plan)->tokens;
+    push.order_base = call->wave * call->ragged->areas.assignments;
     add_rows(call, to, &push, rows, aux, call->shape->top_k);
     add_place_parts(call, to, &push);
     return run_push(call, &push);
@@ -141,11 +144,10 @@ static void place_own(const epx_ragged_call_t *call, epx_k_push_t *push, void *r
     push->own = epx_ragged_own_places(call, rows);
 }
 
-/* A slot's pushes of one direction follow each other, whatever streams its waves are on. */
-static uint64_t *turns_of(const epx_ragged_call_t *call)
+uint64_t *epx_ragged_turns(const epx_ragged_call_t *call, int of)
 {
     uint64_t *turns = (uint64_t *)(void *)(call->scratch + call->ragged->areas.scratch.turns);
-    return turns + (2 * (call->wave % call->shape->depth) + call->backward) * EPX_PUSH_TURNS;
+    return turns + (4 * (call->wave % call->shape->depth) + 2 * of + call->backward) * EPX_TURNS;
 }
 
 epx_status_t epx_ragged_place_own(const epx_ragged_call_t *call, const void *x, void *rows)
@@ -174,7 +176,7 @@ static epx_status_t send_wire_rows(const epx_ragged_call_t *call, const target_t
     }
     push[WIRE].index = epx_ragged_plan_at(call, plan->wire_token);
     by_pair(call, to, &push[WIRE], plan->wire_runs);
-    push[WIRE].turns = turns_of(call);
+    push[WIRE].turns = epx_ragged_turns(call, EPX_RAGGED_OF_PUSH);
     add_rows(call, to, &push[WIRE], rows, aux, 1);
     if (call->own_rows != NULL && !call->flows && !is_left(call, to))
         place_own(call, &push[WIRE], call->own_rows);

@@ -1,4 +1,5 @@
 /* push and gather, bytes by bytes. SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "gpu/check.h"
@@ -21,6 +22,7 @@ typedef struct push_case {
     twin_t source, index, runs, peers, target[PEERS];
     twin_t first, count, list, from, places; /* where a part goes that is placed */
     twin_t turns;                            /* of each that are made together */
+    twin_t order, tokens;                    /* by what entries are copies of */
     epx_k_push_t args;
     int64_t sources, places_at;
 } push_case_t;
@@ -35,6 +37,8 @@ static epx_k_push_t push_args(const push_case_t *c, int device)
         if (args.part[p].kind != EPX_PART_ORIGIN)
             args.part[p].src = (char *)side_of(&c->source, device) + (int64_t)(intptr_t)args.part[p].src;
     args.turns = side_or_null(&c->turns, device);
+    args.order = side_or_null(&c->order, device);
+    args.order_tokens = side_or_null(&c->tokens, device);
     if (c->places.bytes > 0) {
         const int64_t *from = side_of(&c->from, device);
         args.own = (epx_k_places_t){.dst = (char *)side_of(&c->places, device) + c->places_at,
@@ -133,7 +137,7 @@ static void cut_push(epx_k_push_t *one, int32_t count, int32_t seed)
         one[i].run_count = end - begun;
         one[i].more = i + 1 < count ? &one[i + 1] : NULL;
         if (one[0].turns != NULL)
-            one[i].turns = one[0].turns + i * EPX_PUSH_TURNS;
+            one[i].turns = one[0].turns + i * EPX_TURNS;
         begun = end;
     }
 }
@@ -144,7 +148,7 @@ static void make_turns(push_case_t *c, dice_t *dice)
     c->args.units = dice_range(dice, 0, 1) ? (int32_t)dice_range(dice, 1, 24) : 0;
     if (dice_range(dice, 0, 2) == 0)
         return;
-    c->turns = twin_make(TOGETHER_MAX * EPX_PUSH_TURNS * sizeof(uint64_t));
+    c->turns = twin_make(TOGETHER_MAX * EPX_TURNS * sizeof(uint64_t));
     memset(c->turns.host, 0, c->turns.bytes);
     twin_send(&c->turns);
     if (c->places.bytes == 0)
@@ -198,6 +202,74 @@ static void push(void)
             twin_same(&c.target[i], "target");
         if (c.places.bytes > 0)
             twin_same(&c.places, "places");
+    }
+}
+
+/* Entries that are each a copy (token, column), of some tokens in any order; returns how many. */
+static int64_t make_order(push_case_t *c, dice_t *dice)
+{
+    int64_t tokens = dice_range(dice, 1, gpu_small() ? 12 : 200), columns = c->args.columns, entries = 0;
+    int64_t all = tokens * columns, most = all + 40; /* stale ones behind what counts */
+    c->args.order_base = dice_range(dice, 0, 1) * 1000;
+    c->sources = tokens, c->tokens = twin_make(sizeof(int64_t)), c->order = twin_make((size_t)most * 4);
+    *(int64_t *)(void *)c->tokens.host = tokens;
+    int32_t *copy = malloc((size_t)all * sizeof(*copy)), *order = ints(&c->order);
+    for (int64_t a = 0; a < all; a++)
+        if (dice_range(dice, 0, 9) > 0)
+            copy[entries++] = (int32_t)a;
+    for (int64_t i = entries - 1; i > 0; i--) {
+        int64_t j = dice_range(dice, 0, i);
+        int32_t swap = copy[i];
+        copy[i] = copy[j], copy[j] = swap;
+    }
+    c->index = twin_make((size_t)entries * 4 + 4);
+    for (int64_t a = 0; a < most; a++)
+        order[a] = a >= all ? (int32_t)(c->args.order_base + dice_range(dice, 0, entries))
+                            : (int32_t)dice_range(dice, 0, 1) * 2000000 - 1;
+    for (int64_t i = 0; i < entries; i++)
+        ints(&c->index)[i] = copy[i], order[copy[i]] = (int32_t)(c->args.order_base + i);
+    free(copy);
+    twin_send(&c->tokens), twin_send(&c->order), twin_send(&c->index);
+    return entries;
+}
+
+/* Rows that many entries want, with an order. Entries that no run has stay where they are. */
+static void push_fan(void)
+{
+    for (dice_t dice; gpu_round(&dice, 60);) {
+        push_case_t c = {.args = {.rank = 5, .columns = (int32_t)dice_range(&dice, 1, 33)}};
+        c.args.run_count = (int32_t)(dice_range(&dice, 0, 7) == 0 ? dice_range(&dice, 1000, 1100)
+                                                                  : dice_range(&dice, 1, 40));
+        int64_t entries = make_order(&c, &dice), bytes = make_parts(&c, &dice, entries), source_bytes = 0;
+        for (int32_t p = 0; p < c.args.parts; p++) {
+            epx_part_t *part = &c.args.part[p];
+            if (dice_range(&dice, 0, 9) > 0)
+                part->divide = c.args.columns;
+            int64_t rows = part->divide == c.args.columns ? c.sources : c.sources * c.args.columns;
+            if (part->src_stride * rows + 32 > source_bytes)
+                source_bytes = part->src_stride * rows + 32;
+        }
+        c.source = twin_make((size_t)source_bytes);
+        for (int64_t i = 0; i < source_bytes; i++)
+            c.source.host[i] = (unsigned char)(i * 7 + i / 251);
+        c.runs = twin_make((size_t)c.args.run_count * sizeof(epx_run_t));
+        c.peers = twin_make(PEERS * sizeof(void *));
+        make_runs(&c, &dice, entries);
+        c.args.units = dice_range(&dice, 0, 1) ? (int32_t)dice_range(&dice, 1, 24) : 0;
+        void *device_peers[PEERS];
+        for (int i = 0; i < PEERS; i++) {
+            c.target[i] = twin_make((size_t)bytes);
+            ((void **)(void *)c.peers.host)[i] = c.target[i].device;
+            device_peers[i] = c.target[i].host;
+            twin_send(&c.target[i]);
+        }
+        twin_send(&c.source), twin_send(&c.runs), twin_send(&c.peers);
+        memcpy(c.peers.host, device_peers, sizeof(device_peers));
+        epx_k_push_t host = push_args(&c, 0), device = push_args(&c, 1);
+        CHECK(epx_host_push(&host, NULL) == EPX_OK, "host");
+        CHECK(epx_cuda_push(&device, NULL) == EPX_OK, "%s", epx_last_error());
+        for (int i = 0; i < PEERS; i++)
+            twin_same(&c.target[i], "target");
     }
 }
 
@@ -288,6 +360,11 @@ static void scatter(void)
         twin_send(&start), twin_send(&count), twin_send(&first), twin_send(&entries), twin_send(&list);
         twin_send(&source), twin_send(&target);
         int32_t without = dice_range(&dice, 0, 1) ? (int32_t)dice_range(&dice, 0, senders) : 0;
+        int32_t units = dice_range(&dice, 0, 1) ? (int32_t)dice_range(&dice, 1, 3) : 0;
+        twin_t turns = twin_make(EPX_TURNS * sizeof(uint64_t)); /* what they are before and after */
+        memset(turns.host, 0, turns.bytes);
+        twin_send(&turns);
+        uint64_t *drawn = dice_range(&dice, 0, 3) > 0 ? side_of(&turns, 1) : NULL;
         for (int device = 0; device <= 1; device++) {
             epx_k_scatter_t args = {.rows = {side_of(&start, device), side_of(&count, device), senders},
                                     .first = side_of(&first, device),
@@ -298,12 +375,18 @@ static void scatter(void)
                                     .src_stride = bytes + slack,
                                     .dst_stride = bytes + slack,
                                     .bytes = bytes,
-                                    .without = without};
-            CHECK((device ? epx_cuda_scatter : epx_host_scatter)(&args, NULL) == EPX_OK, "%s",
-                  epx_last_error());
+                                    .without = without,
+                                    .units = units,
+                                    .turns = device ? drawn : NULL};
+            /* A second time: counters are as they were. */
+            for (int again = 0; again <= device; again++)
+                CHECK((device ? epx_cuda_scatter : epx_host_scatter)(&args, NULL) == EPX_OK, "%s",
+                      epx_last_error());
         }
         twin_same(&target, "target");
+        twin_same(&turns, "turns");
     }
 }
 
-const gpu_test_t gpu_move_tests[] = {{"push", push}, {"gather", gather}, {"scatter", scatter}, {NULL, NULL}};
+const gpu_test_t gpu_move_tests[] = {
+    {"push", push}, {"push_fan", push_fan}, {"gather", gather}, {"scatter", scatter}, {NULL, NULL}};
