@@ -108,6 +108,11 @@ else
         rm -f "$logs/floors.why"
         timeout -k 5 40 "$build/floors" 2> "$logs/floors.why" | tee "$logs/floors.log" || status=1
     fi
+    if timeout 60 "$nvcc" -std=c++17 -O3 -arch=native -o "$build/product" bench/gpu/product.cu -lcublas 2> "$logs/product.why"; then
+        timeout -k 5 30 "$build/product" 24 2> "$logs/product.why" | tee "$logs/product.log" || status=1
+    else
+        leave_out product "bench/gpu/product.cu does not build here: $(tail -n 1 "$logs/product.why")"
+    fi
     if [ "$gpus" -eq 1 ]; then
         leave_out alltoall 'one GPU'
     elif timeout 60 "$nvcc" -std=c++17 -O3 -arch=native -o "$build/alltoall" bench/gpu/alltoall.cu -lnccl 2> "$logs/alltoall.why"; then
@@ -223,7 +228,8 @@ if wanted alone; then
     alone l-ragged 40 2 "${rows[@]}" --wire assignment --experts 256 --tokens 8192 -i 10 "${whole[@]}" --no-check
     alone l-pooled 40 2 --transport pooled_wave --batch indexed --experts 256 --tokens 8192 -i 8 --no-check
     alone l-backward 40 2 "${rows[@]}" --experts 256 --tokens 4096 -i 8 --op all
-    alone l-budget 40 2 "${rows[@]}" --experts 256 --tokens 8192 -i 8 --sm-budget 24 --beside --no-check
+    # Two ranks with 12 multiprocessors each: 24 of their GPU.
+    alone l-budget 40 2 "${rows[@]}" --experts 256 --tokens 8192 -i 8 --sm-budget 12 --beside --no-check
     CUDA_VISIBLE_DEVICES=$last item calibrate 40 "$build/bin/epx-perf" --json --device cuda --width 7168 \
         --calibrate "$logs/machine.json" || status=1
 else

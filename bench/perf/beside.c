@@ -134,7 +134,9 @@ static int run(beside_t *b)
         rc = measure(b, 1, around, PRODUCTS, &found.with_s, &ignored);
     if (rc == EPX_EXIT_OK)
         rc = measure(b, 0, PASSES, over, &ignored, &found.exchange_with_s);
-    b->units = budget > 0 ? b->player->shared->units - budget : 0;
+    /* Ranks that share the GPU take a budget each. */
+    int32_t taken = b->player->shared->apart ? budget : budget * b->player->self->ranks;
+    b->units = budget > 0 && taken < b->player->shared->units ? b->player->shared->units - taken : 0;
     if (rc == EPX_EXIT_OK && b->units > 0)
         rc = measure(b, 1, around, PRODUCTS, &found.told_s, &ignored);
     if (rc != EPX_EXIT_OK || b->player->self->rank != 0)
