@@ -164,7 +164,9 @@ static int take_record_steps(const char *text, epx_train_config_t *config)
                : wrong("--record-steps", text, "FROM:TO, FROM < TO");
 }
 
-int epx_options_take(int argc, char **argv, int *at, epx_train_config_t *config)
+/* One option: *at is its place in argv, moved past its value. 1: taken; 0: no option of training; -1: wrong,
+ * with a sentence. --preset is checked and otherwise left alone. */
+static int take_one(int argc, char **argv, int *at, epx_train_config_t *config)
 {
     const char *name = argv[*at];
     const option_t *option = find_option(name);
@@ -192,7 +194,8 @@ int epx_options_take(int argc, char **argv, int *at, epx_train_config_t *config)
     return read_integer(text, place) && *place >= 0 ? 1 : wrong(name, text, "a whole number, 0 or more");
 }
 
-int epx_options_preset(int argc, char **argv, epx_train_config_t *config)
+/* Sets *config to the preset that argv names, or to "tiny". */
+static int take_preset(int argc, char **argv, epx_train_config_t *config)
 {
     const char *name = "tiny";
     for (int i = 1; i + 1 < argc; i++)
@@ -225,11 +228,11 @@ static int join_ranks(epx_train_config_t *config)
 
 int epx_options_parse(int argc, char **argv, epx_train_config_t *config)
 {
-    int code = epx_options_preset(argc, argv, config);
+    int code = take_preset(argc, argv, config);
     config->ep = config->replicas = -1; /* not given */
     for (int i = 1; code == EPX_TRAIN_OK && i < argc; i++) {
         const char *name = argv[i];
-        int taken = epx_options_take(argc, argv, &i, config);
+        int taken = take_one(argc, argv, &i, config);
         if (taken == 0)
             code = epx_train_fail(EPX_TRAIN_USAGE, "there is no option %s: see --help", name);
         else if (taken < 0)

@@ -11,13 +11,6 @@
  * what cannot be understood. Strings point into argv. */
 int epx_options_parse(int argc, char **argv, epx_train_config_t *config);
 
-/* One option: *at is its place in argv, moved past its value. 1: taken; 0: no option of training; -1: wrong,
- * with a sentence. For programs with options of their own. --preset is checked and otherwise left alone. */
-int epx_options_take(int argc, char **argv, int *at, epx_train_config_t *config);
-
-/* Sets *config to the preset that argv names, or to "tiny". */
-int epx_options_preset(int argc, char **argv, epx_train_config_t *config);
-
 /* The list of options, one a line. */
 void epx_options_help(FILE *stream);
 

@@ -52,9 +52,8 @@ int epx_trainer_bigram(const epx_trainer_t *trainer, double *loss_p);
 /* Steps done, those before a restored checkpoint included. */
 int64_t epx_trainer_steps_done(const epx_trainer_t *trainer);
 
-/* Sets the peak that MFU is measured against (all devices together), instead of the one measured at creation.
- */
-void epx_trainer_set_peak(epx_trainer_t *trainer, double peak_flops);
+/* The peak that MFU is measured against, of all devices together: the configuration's, or measured at
+ * creation. */
 double epx_trainer_peak(const epx_trainer_t *trainer);
 
 /* Digest of the routers' choices of the last step, over layer, rank and expert; equal on all ranks, and equal

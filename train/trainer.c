@@ -309,8 +309,6 @@ void epx_trainer_skip(epx_trainer_t *trainer, int64_t steps)
 
 int64_t epx_trainer_steps_done(const epx_trainer_t *trainer) { return trainer->progress.step; }
 
-void epx_trainer_set_peak(epx_trainer_t *trainer, double peak_flops) { trainer->peak_flops = peak_flops; }
-
 double epx_trainer_peak(const epx_trainer_t *trainer) { return trainer->peak_flops; }
 
 epx_model_t *epx_trainer_model(epx_trainer_t *trainer) { return trainer->model; }

@@ -242,7 +242,7 @@ double epx_ab_capacity_of(const epx_group_config_t *config)
     return config->capacity_factor != 0 ? config->capacity_factor : 1.15;
 }
 
-double epx_ab_sender_factor_of(const epx_group_config_t *config)
+static double sender_factor_of(const epx_group_config_t *config)
 {
     if (config->transport == NULL || strcmp(config->transport, "pooled_wave") != 0 ||
         config->capacity_factor < 0)
@@ -256,6 +256,6 @@ epx_group_config_t epx_ab_scaled(const epx_group_config_t *config, double scale)
     if (config->capacity_factor < 0)
         return more;
     more.capacity_factor = scale * epx_ab_capacity_of(config);
-    more.sender_factor = scale * epx_ab_sender_factor_of(config);
+    more.sender_factor = scale * sender_factor_of(config);
     return more;
 }

@@ -32,7 +32,6 @@ epx_group_config_t epx_ab_dropless(const epx_group_config_t *config);
 /* The capacities that an arm has, its defaults included; 0 where a capacity has no meaning. EPX_DROPLESS
  * stays. */
 double epx_ab_capacity_of(const epx_group_config_t *config);
-double epx_ab_sender_factor_of(const epx_group_config_t *config);
 
 /* The same settings with both capacities times `scale`. */
 epx_group_config_t epx_ab_scaled(const epx_group_config_t *config, double scale);

@@ -8,10 +8,6 @@
 void epx_ab_find(epx_ab_arm_t *arm, epx_ab_guard_t guard, epx_ab_state_t state, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* This run does not count; the first reason stays. */
-void epx_ab_void_draw(epx_ab_run_t *run, epx_ab_guard_t guard, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* The guards of single draws. (guards_draws.c) */
 void epx_ab_check_windows(epx_ab_result_t *result);
 void epx_ab_check_weights(epx_ab_result_t *result);

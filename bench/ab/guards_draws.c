@@ -21,7 +21,9 @@ void epx_ab_find(epx_ab_arm_t *arm, epx_ab_guard_t guard, epx_ab_state_t state, 
     va_end(values);
 }
 
-void epx_ab_void_draw(epx_ab_run_t *run, epx_ab_guard_t guard, const char *format, ...)
+/* This run does not count; the first reason stays. */
+__attribute__((format(printf, 3, 4))) static void void_draw(epx_ab_run_t *run, epx_ab_guard_t guard,
+                                                            const char *format, ...)
 {
     va_list values;
     if (run->void_why[0] != '\0')
@@ -77,7 +79,7 @@ void epx_ab_check_windows(epx_ab_result_t *result)
             continue;
         epx_ab_arm_t *arm = &result->arm[run->arm];
         if (window_hole(run, why, sizeof why)) {
-            epx_ab_void_draw(run, EPX_AB_GUARD_WINDOW, "%s", why);
+            void_draw(run, EPX_AB_GUARD_WINDOW, "%s", why);
             epx_ab_find(arm, EPX_AB_GUARD_WINDOW, EPX_AB_VOID, "run %d: %s", run->order + 1, why);
         } else {
             epx_ab_find(arm, EPX_AB_GUARD_WINDOW, EPX_AB_PASSED, "no hole in any window");
@@ -94,7 +96,7 @@ void epx_ab_check_weights(epx_ab_result_t *result)
             continue;
         epx_ab_arm_t *arm = &result->arm[run->arm];
         if (run->weights != reference->weights) {
-            epx_ab_void_draw(run, EPX_AB_GUARD_WEIGHTS, "it started from other weights");
+            void_draw(run, EPX_AB_GUARD_WEIGHTS, "it started from other weights");
             epx_ab_find(arm, EPX_AB_GUARD_WEIGHTS, EPX_AB_VOID,
                         "run %d started from weights %016" PRIx64 ", not %016" PRIx64, run->order + 1,
                         run->weights, reference->weights);
@@ -112,8 +114,8 @@ void epx_ab_check_allocations(epx_ab_result_t *result)
             continue;
         epx_ab_arm_t *arm = &result->arm[run->arm];
         if (run->allocations > 0) {
-            epx_ab_void_draw(run, EPX_AB_GUARD_REGISTRATION, "%" PRId64 " allocations in the window",
-                             run->allocations);
+            void_draw(run, EPX_AB_GUARD_REGISTRATION, "%" PRId64 " allocations in the window",
+                      run->allocations);
             epx_ab_find(arm, EPX_AB_GUARD_REGISTRATION, EPX_AB_VOID,
                         "run %d: the library asked for memory %" PRId64 " times in the window",
                         run->order + 1, run->allocations);
@@ -161,15 +163,15 @@ void epx_ab_check_clocks(epx_ab_result_t *result)
         epx_ab_arm_t *arm = &result->arm[run->arm];
         double others = median_clock(result, run->round);
         if (run->throttles > 0) {
-            epx_ab_void_draw(run, EPX_AB_GUARD_CLOCKS, "throttled");
+            void_draw(run, EPX_AB_GUARD_CLOCKS, "throttled");
             epx_ab_find(arm, EPX_AB_GUARD_CLOCKS, EPX_AB_VOID,
                         "run %d: the processor throttled %" PRId64 " times", run->order + 1, run->throttles);
         }
         if (isnan(run->clock_mhz) || isnan(others))
             continue;
         if (fabs(run->clock_mhz / others - 1) > EPX_AB_CLOCK_LIMIT) {
-            epx_ab_void_draw(run, EPX_AB_GUARD_CLOCKS, "a median clock of %.0f MHz, the others' is %.0f",
-                             run->clock_mhz, others);
+            void_draw(run, EPX_AB_GUARD_CLOCKS, "a median clock of %.0f MHz, the others' is %.0f",
+                      run->clock_mhz, others);
             epx_ab_find(arm, EPX_AB_GUARD_CLOCKS, EPX_AB_VOID,
                         "run %d: a median clock of %.0f MHz, the round's is %.0f", run->order + 1,
                         run->clock_mhz, others);

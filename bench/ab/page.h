@@ -13,9 +13,6 @@ void epx_ab_put_text(FILE *out, const char *format, ...) __attribute__((format(p
 /* A word as a badge in its colour; more: " and other classes". */
 void epx_ab_put_word(FILE *out, const char *word, const char *more);
 
-/* The cell with an arm's name and colour. */
-void epx_ab_put_name(const epx_ab_result_t *result, int32_t arm, FILE *out);
-
 /* Parts of the page. (page_arms.c) */
 void epx_ab_put_verdicts(const epx_ab_result_t *result, FILE *out);
 void epx_ab_put_arms(const epx_ab_result_t *result, FILE *out);

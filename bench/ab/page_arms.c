@@ -121,7 +121,8 @@ static double percent(int64_t part, const epx_ab_counts_t *count)
     return count->valid > 0 ? 100 * (double)part / (double)count->valid : count->valid == 0 ? 0 : NAN;
 }
 
-void epx_ab_put_name(const epx_ab_result_t *result, int32_t a, FILE *out)
+/* The cell with an arm's name and colour. */
+static void put_name(const epx_ab_result_t *result, int32_t a, FILE *out)
 {
     fprintf(out, "<td class=\"strong\"><span class=\"key a%d\"></span>", a);
     epx_ab_put_text(out, "%s", result->arm[a].name);
@@ -136,7 +137,7 @@ static void put_arm(const epx_ab_result_t *result, int32_t a, FILE *out)
     const double bystander[] = {arm->experts_ms, arm->attention_ms, arm->gradients_ms};
     char memory[32];
     epx_ab_put(out, "<tr>");
-    epx_ab_put_name(result, a, out);
+    put_name(result, a, out);
     cell(out, arm->mfu_executed.mean, "%.2f%%", 100 * arm->mfu_executed.mean);
     cell(out, arm->mfu.mean, "%.2f%%", 100 * arm->mfu.mean);
     cell(out, arm->step_ms.mean, "%.1f", arm->step_ms.mean);
@@ -216,7 +217,7 @@ void epx_ab_put_rules(const epx_ab_result_t *result, FILE *out)
     for (int32_t a = 0; a < result->arms; a++) {
         const epx_ab_arm_t *arm = &result->arm[a];
         epx_ab_put(out, "<tr>");
-        epx_ab_put_name(result, a, out);
+        put_name(result, a, out);
         cell(out, percent(0, &arm->count), "%.3f%%", 100 * epx_ab_drop_fraction(&arm->count));
         for (int i = 0; i < EPX_AB_RULED; i++)
             if (ruled_ranks(result, i) > 0)
@@ -250,7 +251,7 @@ void epx_ab_put_adjusted(const epx_ab_result_t *result, FILE *out)
             epx_ab_say_adjusted(result, a, i == 0 ? EPX_AB_EQUAL_DROPS : EPX_AB_EQUAL_MEMORY, text,
                                 sizeof text);
             epx_ab_put(out, "<tr>");
-            epx_ab_put_name(result, a, out);
+            put_name(result, a, out);
             fprintf(out, "<td class=\"l\">%s</td><td class=\"l wrap\">", titles[i]);
             epx_ab_put_text(out, "%s", text);
             epx_ab_put(out, "</td></tr>\n");

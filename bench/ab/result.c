@@ -183,7 +183,8 @@ double epx_ab_run_number(const epx_ab_run_t *run, epx_ab_number_t number)
     return weight > 0 ? sum / weight : NAN;
 }
 
-int64_t epx_ab_run_peak(const epx_ab_run_t *run)
+/* largest; -1 */
+static int64_t run_peak(const epx_ab_run_t *run)
 {
     int64_t peak = -1;
     for (int32_t i = 0; i < run->steps; i++)
@@ -232,7 +233,7 @@ epx_ab_counts_t epx_ab_part_counts(const epx_ab_result_t *result, int32_t arm, e
         if (run->arm != arm || run->part != part || run->void_why[0] != '\0')
             continue;
         epx_ab_counts_t counts = epx_ab_run_counts(run);
-        int64_t peak = epx_ab_run_peak(run);
+        int64_t peak = run_peak(run);
         epx_ab_add_counts(&sum, &counts);
         *peak_p = peak > *peak_p ? peak : *peak_p;
         runs++;

@@ -265,7 +265,6 @@ typedef enum epx_ab_number {
 } epx_ab_number_t;
 
 double epx_ab_run_number(const epx_ab_run_t *run, epx_ab_number_t number);
-int64_t epx_ab_run_peak(const epx_ab_run_t *run);           /* largest; -1 */
 epx_ab_counts_t epx_ab_run_counts(const epx_ab_run_t *run); /* sums; valid -1 */
 void epx_ab_add_counts(epx_ab_counts_t *sum, const epx_ab_counts_t *more);
 

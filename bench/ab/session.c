@@ -238,7 +238,8 @@ static int check_arms(const epx_ab_settings_t *settings)
     return EPX_EXIT_OK;
 }
 
-void epx_ab_name_regime(const epx_ab_settings_t *settings, epx_ab_result_t *result)
+/* Fresh, spike, settled or long-sequence, by what the reference saw; result->scope.regime. */
+static void name_regime(const epx_ab_settings_t *settings, epx_ab_result_t *result)
 {
     epx_ab_scope_t *scope = &result->scope;
     epx_train_config_t preset;
@@ -278,6 +279,6 @@ int epx_ab_run_session(epx_ab_settings_t *settings, epx_ab_result_t *result, int
         return epx_tool_fail(code, "%s", epx_train_error());
     *is_first_p = result->runs > 0;
     if (*is_first_p)
-        epx_ab_name_regime(settings, result);
+        name_regime(settings, result);
     return EPX_EXIT_OK;
 }

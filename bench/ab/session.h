@@ -12,7 +12,4 @@
  */
 int epx_ab_run_session(epx_ab_settings_t *settings, epx_ab_result_t *result, int *is_first_p);
 
-/* Fresh, spike, settled or long-sequence, by what the reference saw; result->scope.regime. */
-void epx_ab_name_regime(const epx_ab_settings_t *settings, epx_ab_result_t *result);
-
 #endif

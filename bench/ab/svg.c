@@ -59,7 +59,8 @@ double epx_svg_y(const epx_svg_t *svg, double y)
     return svg->bottom - (y - svg->y_low) / (svg->y_high - svg->y_low) * (svg->bottom - svg->top);
 }
 
-double epx_svg_round_step(double range, int most)
+/* The step between round numbers (1, 2, 5 times a power of ten) that gives at most `most` over `range`. */
+static double round_step(double range, int most)
 {
     double least = range / most, ten = pow(10, floor(log10(least)));
     static const double steps[] = {1, 2, 5, 10};
@@ -74,7 +75,7 @@ static int digits_of(double step) { return step >= 1 ? 0 : (int)ceil(-log10(step
 
 void epx_svg_y_axis(const epx_svg_t *svg, int most, const char *unit)
 {
-    double step = epx_svg_round_step(svg->y_high - svg->y_low, most);
+    double step = round_step(svg->y_high - svg->y_low, most);
     int digits = digits_of(step);
     double last = floor(svg->y_high / step + 1e-9);
     for (double i = ceil(svg->y_low / step - 1e-9); i <= last; i++) {
@@ -89,7 +90,7 @@ void epx_svg_y_axis(const epx_svg_t *svg, int most, const char *unit)
 
 void epx_svg_x_axis(const epx_svg_t *svg, int most, const char *unit)
 {
-    double step = epx_svg_round_step(svg->x_high - svg->x_low, most);
+    double step = round_step(svg->x_high - svg->x_low, most);
     int digits = digits_of(step);
     double last = floor(svg->x_high / step + 1e-9);
     for (double i = ceil(svg->x_low / step - 1e-9); i <= last; i++) {

@@ -45,7 +45,4 @@ void epx_svg_curve(const epx_svg_t *svg, double first, const double *y, int32_t 
 void epx_svg_text(const epx_svg_t *svg, double x, double y, const char *anchor, const char *style,
                   const char *text);
 
-/* The step between round numbers (1, 2, 5 times a power of ten) that gives at most `most` over `range`. */
-double epx_svg_round_step(double range, int most);
-
 #endif

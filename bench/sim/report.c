@@ -117,8 +117,9 @@ static void json_cost(epx_json_t *json, const epx_sim_cost_t *cost)
     epx_json_close(json);
 }
 
-void epx_sim_report_case(const epx_sim_settings_t *s, const epx_sim_case_t *one,
-                         const epx_sim_result_t *result, epx_json_t *json)
+/* The members of one case, into the open object. */
+static void report_case(const epx_sim_settings_t *s, const epx_sim_case_t *one,
+                        const epx_sim_result_t *result, epx_json_t *json)
 {
     int pooled = one->rules.transport == EPX_DROPS_POOLED_WAVE;
     epx_json_text(json, "transport", one->transport);
@@ -280,7 +281,7 @@ void epx_sim_report_point(const epx_sim_point_t *point, epx_json_t *json)
     epx_json_array(json, "transports");
     for (int32_t i = 0; i < point->settings.case_count; i++) {
         epx_json_object(json, NULL);
-        epx_sim_report_case(&point->settings, &point->settings.cases[i], &point->result[i], json);
+        report_case(&point->settings, &point->settings.cases[i], &point->result[i], json);
         epx_json_close(json);
     }
     epx_json_close(json);

@@ -11,10 +11,6 @@ void epx_sim_report_begin(const epx_sim_settings_t *settings, int32_t samples, e
 /* All cases of a point: tables, or an array "transports" of the open object. */
 void epx_sim_report_point(const epx_sim_point_t *point, epx_json_t *json);
 
-/* The members of one case, into the open object. */
-void epx_sim_report_case(const epx_sim_settings_t *settings, const epx_sim_case_t *one,
-                         const epx_sim_result_t *result, epx_json_t *json);
-
 /* "ragged", "ragged, fair", "pooled_wave, spill": a case by what tells it from the others of its settings. */
 char *epx_sim_case_name(const epx_sim_settings_t *settings, const epx_sim_case_t *one, char *text,
                         size_t bytes);

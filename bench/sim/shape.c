@@ -24,12 +24,12 @@ int epx_sim_shape_preset(const char *name, epx_sim_shape_t *shape_p)
     return 0;
 }
 
+static int32_t element_bytes(const epx_sim_shape_t *shape) { return type_bytes[shape->row_type]; }
+
 int64_t epx_sim_row_bytes(const epx_sim_shape_t *shape)
 {
-    return epx_config_row_width(&shape->model) * epx_sim_element_bytes(shape);
+    return epx_config_row_width(&shape->model) * element_bytes(shape);
 }
-
-int32_t epx_sim_element_bytes(const epx_sim_shape_t *shape) { return type_bytes[shape->row_type]; }
 
 int64_t epx_sim_piece(const epx_sim_shape_t *shape)
 {

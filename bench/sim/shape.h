@@ -27,7 +27,6 @@ int epx_sim_shape_check(const epx_sim_shape_t *shape, char *problem, size_t prob
 
 /* Bytes of a row as it travels, and of its element. */
 int64_t epx_sim_row_bytes(const epx_sim_shape_t *shape);
-int32_t epx_sim_element_bytes(const epx_sim_shape_t *shape);
 
 /* Tokens of one sequence that one rank has. */
 int64_t epx_sim_piece(const epx_sim_shape_t *shape);

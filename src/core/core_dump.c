@@ -16,7 +16,9 @@
 #define PIPE "CUDA_COREDUMP_PIPE"
 #define FILE_NAME "CUDA_COREDUMP_FILE"
 
-void epx_core_dump_prepare(void)
+/* Where dumps are asked for: sets what CUDA's driver reads in the environment when it makes the process's
+ * first context, and leaves alone what is set. Runs by itself when the library is loaded. */
+__attribute__((constructor)) static void prepare(void)
 {
     char file[EPX_CONFIG_TEXT_BYTES + 32];
     if (!epx_config_core_dump_is_asked())
@@ -32,8 +34,6 @@ void epx_core_dump_prepare(void)
     setenv(PIPE, "/tmp/epx-gpu-core-pipe.%h.%p", 0);
     setenv(FILE_NAME, file, 0);
 }
-
-__attribute__((constructor)) static void prepare_early(void) { epx_core_dump_prepare(); }
 
 /* %h: the host, %p: the process, as the driver has it. 0: there is another word in it, a time for example. */
 static int expand(const char *pattern, char *text, size_t bytes)
@@ -61,7 +61,7 @@ static int expand(const char *pattern, char *text, size_t bytes)
 void epx_core_dump_paths(char *pipe, size_t pipe_bytes, char *file, size_t file_bytes)
 {
     pipe[0] = file[0] = '\0';
-    epx_core_dump_prepare();
+    prepare();
     const char *by = epx_config_variable(PIPE), *to = epx_config_variable(FILE_NAME);
     if (!epx_config_core_dump_is_asked() || by == NULL || !expand(by, pipe, pipe_bytes))
         pipe[0] = '\0';

@@ -4,10 +4,6 @@
 
 #include <stddef.h>
 
-/* Where dumps are asked for: sets what CUDA's driver reads in the environment when it makes the process's
- * first context, and leaves alone what is set. Runs by itself when the library is loaded. */
-void epx_core_dump_prepare(void);
-
 /* The pipe by which this process's driver is asked, and the file that it will write; "" where no dump is
  * asked for, and file "" where its name cannot be known beforehand. */
 void epx_core_dump_paths(char *pipe, size_t pipe_bytes, char *file, size_t file_bytes);

@@ -109,8 +109,9 @@ static void add_item(epx_memory_t *memory, const char *name, int64_t bytes, int3
     memory->device_bytes += device_memory ? bytes : 0;
 }
 
-void epx_group_fill_memory(const epx_group_config_t *config, const epx_selection_t *selection, int32_t ranks,
-                           epx_memory_t *memory)
+/* The items of a group's memory; *memory begun with its size. */
+static void fill_memory(const epx_group_config_t *config, const epx_selection_t *selection, int32_t ranks,
+                        epx_memory_t *memory)
 {
     const epx_sizes_t *sizes = &selection->sizes;
     epx_fabric_config_t fabric = epx_group_fabric_config(selection, "group", NULL, NULL);
@@ -151,7 +152,7 @@ epx_status_t epx_group_memory(const epx_group_config_t *config, epx_memory_t *me
     if (status != EPX_OK)
         goto free_tables;
     *memory_p = (epx_memory_t){.size = memory_p->size};
-    epx_group_fill_memory(&checked, selection, ranks, memory_p);
+    fill_memory(&checked, selection, ranks, memory_p);
 free_tables:
     free(selection);
     free(tables);
@@ -165,7 +166,7 @@ epx_status_t epx_group_explain_memory(const epx_group_t *group, epx_status_t sta
     if (status != EPX_ERR_NO_MEMORY || group->selection.transport == NULL ||
         group->selection.sizes.plan_bytes == 0)
         return status;
-    epx_group_fill_memory(&group->config, &group->selection, group->ranks, &memory);
+    fill_memory(&group->config, &group->selection, group->ranks, &memory);
     size_t used = (size_t)snprintf(text, sizeof(text), "of %" PRId64 " bytes in all", memory.total_bytes);
     for (int32_t i = 0; i < memory.items && used < sizeof(text); i++)
         used += (size_t)snprintf(text + used, sizeof(text) - used, ", %s %" PRId64, memory.item[i].name,

@@ -31,10 +31,6 @@ epx_fabric_config_t epx_group_fabric_config(const epx_selection_t *selection, co
                                             const epx_allocator_t *allocator,
                                             const epx_bootstrap_t *bootstrap);
 
-/* The items of a group's memory; *memory begun with its size. */
-void epx_group_fill_memory(const epx_group_config_t *config, const epx_selection_t *selection, int32_t ranks,
-                           epx_memory_t *memory);
-
 /* A want of memory is told with the sizes by item; returns status. */
 epx_status_t epx_group_explain_memory(const epx_group_t *group, epx_status_t status);
 

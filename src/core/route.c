@@ -11,7 +11,8 @@
 #include "core/plan.h"
 #include "transport/common.h"
 
-void epx_plan_died(struct epx_plan *plan)
+/* Keeps the last error's text as the reason why the plan is dead. */
+static void died(struct epx_plan *plan)
 {
     snprintf(plan->dead_text, sizeof(plan->dead_text), "%.319s", epx_last_error());
 }
@@ -28,7 +29,7 @@ epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status)
     plan->base.head.valid = status;
     told(plan, __atomic_load_n(&plan->base.report->dead, __ATOMIC_ACQUIRE));
     epx_plan_leave_lane(plan);
-    epx_plan_died(plan);
+    died(plan);
     return status;
 }
 
@@ -201,7 +202,7 @@ static epx_status_t route_failed(epx_plan_h plan, epx_status_t status, const cha
     plan->base.head.tokens = 0;
     epx_head_write(plan->group->transport, &plan->base, 0, stream);
     epx_fail(status, "%s", text);
-    epx_plan_died(plan);
+    died(plan);
     return status;
 }
 

@@ -8,9 +8,6 @@
  * from later ones. */
 epx_status_t epx_plan_meet(struct epx_plan *plan, epx_stream_t stream);
 
-/* Keeps the last error's text as the reason why the plan is dead. */
-void epx_plan_died(struct epx_plan *plan);
-
 /* The plan is dead, found in a collective call of it: its pass ends, the lane goes on elsewhere, the text is
  * kept. Returns status. */
 epx_status_t epx_plan_dies(struct epx_plan *plan, epx_status_t status);

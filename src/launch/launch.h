@@ -106,10 +106,6 @@ typedef void (*epx_link_call_fn)(void *context, int32_t from, uint64_t word);
 void epx_link_on_call(epx_link_t *link, epx_link_call_fn fn, void *context);
 epx_status_t epx_link_call(epx_link_t *link, uint64_t word);
 
-/* Runs on the link's own thread when a rank's process has ended without leaving. As above. */
-typedef void (*epx_link_death_fn)(void *context, int32_t rank);
-void epx_link_on_death(epx_link_t *link, epx_link_death_fn fn, void *context);
-
 /* ---- circles: collectives among some of the ranks ------------------------------------------------------------- */
 
 /* Who takes part. Calls of one circle are made in one order on all its ranks, by one thread at a time. */

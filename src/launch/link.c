@@ -244,7 +244,6 @@ void epx_link_close(epx_link_t **link_p)
         return;
     epx_link_t *link = *link_p;
     *link_p = NULL;
-    epx_link_on_death(link, NULL, NULL);
     epx_frame_t frame = {.magic = EPX_FRAME_MAGIC, .kind = FRAME_LEFT};
     (void)epx_link_write(link, &frame, NULL, epx_clock_ns() + (int64_t)PUT_MS * 1000000);
     shutdown(link->socket, SHUT_WR); /* the hub ends it when it has read all */
@@ -325,14 +324,6 @@ void epx_link_on_call(epx_link_t *link, epx_link_call_fn fn, void *context)
     pthread_mutex_lock(&link->mutex);
     link->on_call = fn;
     link->on_call_context = context;
-    pthread_mutex_unlock(&link->mutex);
-}
-
-void epx_link_on_death(epx_link_t *link, epx_link_death_fn fn, void *context)
-{
-    pthread_mutex_lock(&link->mutex);
-    link->on_death = fn;
-    link->on_death_context = context;
     pthread_mutex_unlock(&link->mutex);
 }
 

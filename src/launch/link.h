@@ -66,8 +66,7 @@ struct epx_link {
     link_early_abort_t early[EARLY_ABORTS];
     uint32_t early_count;
     epx_link_call_fn on_call;
-    epx_link_death_fn on_death;
-    void *on_call_context, *on_death_context;
+    void *on_call_context;
     uint64_t gets;
 };
 

@@ -108,16 +108,6 @@ static void bury(epx_link_t *link, int32_t rank)
 
 /* ---- the thread: without the mutex --------------------------------------------------------------------------- */
 
-static void tell_death(epx_link_t *link, int32_t rank)
-{
-    pthread_mutex_lock(&link->mutex);
-    epx_link_death_fn fn = link->on_death;
-    void *context = link->on_death_context;
-    pthread_mutex_unlock(&link->mutex);
-    if (fn != NULL)
-        fn(context, rank);
-}
-
 static void take_frame(epx_link_t *link, const epx_frame_t *frame, const uint8_t *data)
 {
     epx_link_call_fn on_call = NULL;
@@ -140,8 +130,6 @@ static void take_frame(epx_link_t *link, const epx_frame_t *frame, const uint8_t
     pthread_mutex_unlock(&link->mutex);
     if (on_call != NULL)
         on_call(context, frame->place, frame->sequence);
-    if (frame->kind == FRAME_DEAD)
-        tell_death(link, frame->place);
 }
 
 void *epx_link_run(void *argument)
@@ -168,11 +156,8 @@ void *epx_link_run(void *argument)
     /* The hub is gone, and with it rank 0 for all that this link can tell. */
     pthread_mutex_lock(&link->mutex);
     link->is_down = 1;
-    int was_here = link->state[0] == EPX_LINK_HERE;
     bury(link, 0);
     pthread_cond_broadcast(&link->changed);
     pthread_mutex_unlock(&link->mutex);
-    if (was_here)
-        tell_death(link, 0);
     return NULL;
 }

@@ -75,22 +75,19 @@ void *epx_pooled_static(const epx_pooled_t *pooled, int64_t offset)
 
 void *epx_pooled_plan(const epx_plan_base_t *plan, int64_t offset) { return (char *)plan->bytes + offset; }
 
-epx_pooled_state_t *epx_pooled_state(const epx_plan_base_t *plan)
-{
-    return (epx_pooled_state_t *)plan->state;
-}
+static epx_pooled_state_t *state_of(const epx_plan_base_t *plan) { return (epx_pooled_state_t *)plan->state; }
 
 uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *plan, epx_move_t move,
                            int32_t wave)
 {
     int32_t depth = pooled->transport.env.shape->depth;
-    return &epx_pooled_state(plan)->epoch[(int32_t)move * depth + wave % depth];
+    return &state_of(plan)->epoch[(int32_t)move * depth + wave % depth];
 }
 
 const void **epx_pooled_given(const epx_pooled_wave_t *w)
 {
     int32_t depth = w->pooled->transport.env.shape->depth;
-    const void **rows = (const void **)(epx_pooled_state(w->plan)->epoch + (int32_t)EPX_MOVES * depth);
+    const void **rows = (const void **)(state_of(w->plan)->epoch + (int32_t)EPX_MOVES * depth);
     return rows + w->wave % depth;
 }
 

@@ -157,7 +157,6 @@ void *epx_pooled_side(const epx_pooled_wave_t *w, int64_t offset);
 void *epx_pooled_lane(const epx_pooled_t *pooled, int32_t lane, int64_t offset);
 void *epx_pooled_static(const epx_pooled_t *pooled, int64_t offset);
 void *epx_pooled_plan(const epx_plan_base_t *plan, int64_t offset);
-epx_pooled_state_t *epx_pooled_state(const epx_plan_base_t *plan);
 epx_pooled_tables_t epx_pooled_tables(epx_pooled_t *pooled);
 uint64_t *epx_pooled_epoch(const epx_pooled_t *pooled, const epx_plan_base_t *plan, epx_move_t move,
                            int32_t wave);

@@ -15,7 +15,7 @@ epx_status_t epx_ragged_fill_staged_home(const epx_ragged_call_t *call)
     return fill(call, epx_ragged_staging_target(call).home_rows, call->ragged->areas.staging.home_bytes);
 }
 
-epx_status_t epx_ragged_fill_staged_out(const epx_ragged_call_t *call)
+static epx_status_t fill_staged_out(const epx_ragged_call_t *call)
 {
     const epx_ragged_staging_t *staging = &call->ragged->areas.staging;
     int64_t lane = call->plan->lane->index * staging->out.bytes;
@@ -37,7 +37,7 @@ epx_status_t epx_ragged_fill_returns(const epx_ragged_call_t *call)
     char *returns = (char *)call->ragged->base.env.segment.base + call->return_offset;
     epx_status_t status =
         epx_canary_fill(&call->ragged->base, returns, call->ragged->areas.return_bytes, call->stream);
-    return status == EPX_OK ? epx_ragged_fill_staged_out(call) : status;
+    return status == EPX_OK ? fill_staged_out(call) : status;
 }
 
 /* ---- finding ---------------------------------------------------------------------------------------------------- */

@@ -321,7 +321,6 @@ epx_rows_source_t epx_ragged_source(const epx_ragged_call_t *call);
 /* ---- check.c: EPX_CHECK=canary and full; EPX_OK at once otherwise ---- */
 /* Staging is filled where nothing of it travels any more, so that what kernels leave out is seen. */
 epx_status_t epx_ragged_fill_staged_home(const epx_ragged_call_t *call);
-epx_status_t epx_ragged_fill_staged_out(const epx_ragged_call_t *call);
 epx_status_t epx_ragged_fill_slot(const epx_ragged_call_t *call);    /* when all of it has been read */
 epx_status_t epx_ragged_fill_returns(const epx_ragged_call_t *call); /* after the last wave has been read */
 epx_status_t epx_ragged_check_arrived(const epx_ragged_call_t *call);

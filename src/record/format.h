@@ -199,8 +199,7 @@ typedef struct epx_record_operation {
     int64_t mark_ns;
     int64_t enqueued_ns, begun_ns, posted_ns, seen_ns, ended_ns;
     int64_t bytes;
-    uint64_t digest; /* of the routing's counts, where they are known */
-    uint64_t reserved[2];
+    uint64_t reserved[3];
 } epx_record_operation_t;
 
 /* What a fabric tells of a wait while it lasts: the same struct as epx_wait_result_t, filled in place. */

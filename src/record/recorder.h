@@ -68,12 +68,10 @@ int32_t epx_recorder_group_begin(epx_recorder_h recorder, const epx_recorder_gro
  */
 uint64_t epx_recorder_enqueue(epx_recorder_h recorder, const epx_recorder_call_t *call);
 void epx_recorder_begin(epx_recorder_h recorder, uint64_t op);
-void epx_recorder_epoch(epx_recorder_h recorder, uint64_t op, uint64_t epoch); /* known once it has begun */
 void epx_recorder_posted(epx_recorder_h recorder, uint64_t op);
 void epx_recorder_resume(epx_recorder_h recorder, uint64_t op);
 void epx_recorder_leave(epx_recorder_h recorder);
 void epx_recorder_end(epx_recorder_h recorder, uint64_t op, epx_status_t status);
-void epx_recorder_digest(epx_recorder_h recorder, uint64_t op, uint64_t digest);
 
 /* ---- of the current operation, from below ---- */
 

@@ -119,13 +119,6 @@ void epx_recorder_begin(epx_recorder_h r, uint64_t op)
         reach(r, row, EPX_RECORD_BEGUN, &row->begun_ns);
 }
 
-void epx_recorder_epoch(epx_recorder_h r, uint64_t op, uint64_t epoch)
-{
-    epx_record_operation_t *row = open_row(r, op);
-    if (row != NULL)
-        epx_put64(&row->epoch, epoch);
-}
-
 void epx_recorder_posted(epx_recorder_h r, uint64_t op)
 {
     epx_record_operation_t *row = open_row(r, op);
@@ -172,13 +165,6 @@ void epx_recorder_end(epx_recorder_h r, uint64_t op, epx_status_t status)
     }
     if (r->current == op)
         r->current = 0;
-}
-
-void epx_recorder_digest(epx_recorder_h r, uint64_t op, uint64_t digest)
-{
-    epx_record_operation_t *row = open_row(r, op);
-    if (row != NULL)
-        epx_put64(&row->digest, digest);
 }
 
 /* ---- words and waits -------------------------------------------------------------------------------------------- */

@@ -34,7 +34,4 @@ extern int guarded_captures;
  * that streams touch then race, and ThreadSanitizer says nothing of what streams do. */
 extern int guarded_lawless;
 
-/* Bytes of device memory that are taken now. */
-int64_t guarded_live_bytes(void);
-
 #endif

@@ -25,7 +25,7 @@ static struct {
     pthread_mutex_t mutex;
     int file;
     char *shut, *open;
-    size_t end, live, live_bytes;
+    size_t end, live;
     struct sigaction before[2]; /* of SIGSEGV, of SIGBUS */
 } arena = {.once = PTHREAD_ONCE_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -74,14 +74,6 @@ void *guarded_open(const void *p)
     return guarded_owns(p) ? arena.open + ((const char *)p - arena.shut) : (void *)(size_t)p;
 }
 
-int64_t guarded_live_bytes(void)
-{
-    pthread_mutex_lock(&arena.mutex);
-    size_t bytes = arena.live_bytes;
-    pthread_mutex_unlock(&arena.mutex);
-    return (int64_t)bytes;
-}
-
 static size_t pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
 /* Addresses are not used twice as long as anything lives; an inaccessible page stands between blocks. A block
@@ -98,7 +90,6 @@ void *guarded_memory_take(size_t bytes, size_t alignment)
     if (fits) {
         arena.end += whole + PAGE;
         arena.live++;
-        arena.live_bytes += bytes;
     }
     pthread_mutex_unlock(&arena.mutex);
     if (!fits || mprotect(arena.open + at, whole, PROT_READ | PROT_WRITE) != 0)
@@ -113,7 +104,6 @@ void guarded_memory_give(void *memory, size_t bytes)
         guarded_die("giving device memory back");
     pthread_mutex_lock(&arena.mutex);
     arena.live--;
-    arena.live_bytes -= bytes;
     if (arena.live == 0)
         arena.end = 0;
     pthread_mutex_unlock(&arena.mutex);

@@ -119,17 +119,6 @@ float row_round(epx_type_t type, float value)
 
 int same_number(float a, float b) { return bits_of(a) == bits_of(b) || (isnan(a) && isnan(b)); }
 
-double ulps_apart(epx_type_t type, float a, float b, float scale)
-{
-    static const int digits[] = {24, 24, 8, 11};
-    double size = fmax(fmax(fabs((double)a), fabs((double)b)), fabs((double)scale));
-    int exponent;
-    if (size == 0)
-        return 0;
-    frexp(size, &exponent);
-    return fabs((double)a - (double)b) / ldexp(1, exponent - digits[type]);
-}
-
 void poison(void *memory, size_t bytes)
 {
     uint16_t pattern = 0x7fff;

@@ -33,8 +33,6 @@ float row_round(epx_type_t type, float value);
 
 /* Equal bit by bit; two NaNs are equal whatever their payload. */
 int same_number(float a, float b);
-/* How far apart, as a share of one unit in the last place of `type` at the larger of |a|, |b|, |scale|. */
-double ulps_apart(epx_type_t type, float a, float b, float scale);
 
 /* Fills memory so that every fp32, bf16 and fp16 read from it is a NaN; is_poison: all bytes still are that.
  */

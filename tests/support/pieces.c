@@ -49,7 +49,6 @@ static struct {
     pthread_once_t once;
     const epx_fabric_ops_t *local;
     int takes, stands_in;
-    _Atomic int64_t sent;
 } chosen = {.once = PTHREAD_ONCE_INIT};
 
 static epx_fabric_ops_t pieces_ops;
@@ -264,7 +263,6 @@ static epx_status_t pieces_post(epx_fabric_t *base, const epx_post_t *post, epx_
     pieces_fabric_t *fabric = of(base);
     epx_status_t status = EPX_OK;
     fill_box(fabric, post);
-    atomic_fetch_add(&chosen.sent, post->send_count);
     for (int32_t i = 0; i < post->send_count && !chosen.takes && status == EPX_OK; i++) {
         const epx_piece_t *piece = &post->sends[i];
         status = read_piece(fabric, piece, post->source);
@@ -378,5 +376,3 @@ void only_with_stores(const char *why)
     if (chosen.stands_in || is_far || over_sends())
         cr_skip_test("with loads and stores only: %s", why);
 }
-
-int64_t pieces_sent(void) { return atomic_load(&chosen.sent); }

@@ -34,7 +34,4 @@ int words_are_one_sided(void);
  */
 void only_with_stores(const char *why);
 
-/* Pieces that all ranks of this process have sent so far. */
-int64_t pieces_sent(void);
-
 #endif

@@ -49,7 +49,6 @@ static struct {
     int warnings_wanted;
     notes_t *notes;
     int limit_s;
-    int death; /* rank + 1 whose process may die */
     char note[256];
     int saved_stderr;
     FILE *capture;
@@ -66,15 +65,10 @@ void world_reset(void)
     state.warnings_wanted = 0;
     state.limit_s = 60;
     state.note[0] = 0;
-    state.death = 0;
     atomic_store(&state.notes->failures, 0);
 }
 
 int ranks_are_processes(void) { return world_play_processes != NULL; }
-
-void world_expect_death(int rank) { state.death = rank + 1; }
-
-int world_expects_death(int rank) { return state.death == rank + 1; }
 
 void world_limit_s(int seconds) { state.limit_s = seconds; }
 

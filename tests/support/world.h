@@ -35,10 +35,6 @@ void world_limit_s(int seconds);
 /* 1: every rank is a process of its own; what it changes outside of the test's argument is its own. */
 int ranks_are_processes(void);
 
-/* Where ranks are processes: this one's may end in any way, in the next world_run and until world_reset. */
-void world_expect_death(int rank);
-int world_expects_death(int rank);
-
 /* Forgets everything of an earlier test of this process. */
 void world_reset(void);
 

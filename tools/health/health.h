@@ -24,8 +24,6 @@ typedef struct health_store {
 
 /* An epx_health_fn: context is a store. */
 void health_store_take(void *store, const epx_health_reading_t *reading);
-void health_store_add(health_store_t *store, const char *link, const char *name, double time_s, int32_t known,
-                      int32_t code, uint64_t value);
 void health_store_free(health_store_t *store);
 
 /* Seconds of the system's clock. */

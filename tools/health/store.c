@@ -43,8 +43,8 @@ static health_series_t *find(health_store_t *store, const char *link, const char
     return series;
 }
 
-void health_store_add(health_store_t *store, const char *link, const char *name, double time_s, int32_t known,
-                      int32_t code, uint64_t value)
+static void add(health_store_t *store, const char *link, const char *name, double time_s, int32_t known,
+                int32_t code, uint64_t value)
 {
     health_series_t *series = find(store, link, name);
     if (series->points == series->room) {
@@ -58,8 +58,7 @@ void health_store_add(health_store_t *store, const char *link, const char *name,
 void health_store_take(void *context, const epx_health_reading_t *reading)
 {
     health_store_t *store = context;
-    health_store_add(store, reading->link, reading->name, store->now_s, reading->known, reading->code,
-                     reading->value);
+    add(store, reading->link, reading->name, store->now_s, reading->known, reading->code, reading->value);
 }
 
 void health_store_free(health_store_t *store)
@@ -82,7 +81,7 @@ static void take_line(const epx_json_value_t *line, const char *host, health_sto
          link = epx_json_next(readings, link))
         for (const epx_json_value_t *v = epx_json_first(link); v != NULL; v = epx_json_next(link, v)) {
             int32_t known = v->kind == EPX_JSON_NUMBER && v->number >= 0;
-            health_store_add(store, link->key, v->key, time_s, known, 0, known ? (uint64_t)v->number : 0);
+            add(store, link->key, v->key, time_s, known, 0, known ? (uint64_t)v->number : 0);
         }
 }
 

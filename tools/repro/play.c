@@ -34,7 +34,8 @@ epx_group_config_t play_config(const play_t *play, const char *name)
 
 /* ---- one rank --------------------------------------------------------------------------------------------------- */
 
-const epx_device_ops_t *play_device(const settings_t *settings, char *reason, size_t bytes)
+/* The device of that name, NULL: this build lacks it, or it cannot be used here (*reason_p says why). */
+static const epx_device_ops_t *device_of(const settings_t *settings, char *reason, size_t bytes)
 {
     for (int32_t i = 0; i < epx_device_count(); i++) {
         const epx_device_ops_t *ops = epx_device_at(i)->ops;
@@ -56,7 +57,7 @@ int actor_synchronize(actor_t *actor)
 epx_status_t play_select(const play_t *play, int32_t rank)
 {
     char reason[200];
-    const epx_device_ops_t *device = play_device(play->settings, reason, sizeof(reason));
+    const epx_device_ops_t *device = device_of(play->settings, reason, sizeof(reason));
     int32_t gpus = device != NULL && !device->host_access ? device->count() : 0,
             each = strcmp(play->settings->fabric, "nccl") == 0;
     return gpus > 0 ? device->select(each ? rank % gpus : 0) : EPX_OK;
@@ -65,7 +66,7 @@ epx_status_t play_select(const play_t *play, int32_t rank)
 static int open_device(actor_t *actor)
 {
     char reason[200];
-    actor->device = play_device(actor->play->settings, reason, sizeof(reason));
+    actor->device = device_of(actor->play->settings, reason, sizeof(reason));
     if (actor->device == NULL) {
         snprintf(actor->error, sizeof(actor->error), "device %s: %s", actor->play->settings->device, reason);
         actor->failed = 1;

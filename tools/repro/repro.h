@@ -153,8 +153,6 @@ int actor_synchronize(actor_t *actor);
 /* Why these settings cannot play a scenario; NULL: they can. */
 const char *scenario_cannot(const scenario_t *scenario, const settings_t *settings);
 int play_on_device(const settings_t *settings);
-/* The device of that name, NULL: this build lacks it, or it cannot be used here (*reason_p says why). */
-const epx_device_ops_t *play_device(const settings_t *settings, char *reason, size_t bytes);
 /* The calling thread's current device becomes that of a rank; nothing where ranks live on the host. */
 epx_status_t play_select(const play_t *play, int32_t rank);
 epx_group_config_t play_config(const play_t *play, const char *name);

@@ -71,11 +71,8 @@ epx_fault_hits_t epx_fault_at(epx_fault_t *fault, epx_fault_point_t point, int32
 /* Whether any rule could act at this point of the call, for whatever peer. */
 int epx_fault_may(const epx_fault_t *fault, epx_fault_point_t point);
 
-/* A hash of all that has acted so far on this rank: equal for equal schedules. Summed over ranks it is that
- * of the group. */
-uint64_t epx_fault_trace(const epx_fault_t *fault);
-
-/* The sum over all faults of this process, ended ones included. */
+/* A hash of all that has acted so far, equal for equal schedules: a sum over all faults of this process,
+ * ended ones included. */
 uint64_t epx_fault_trace_of_process(void);
 
 /* When a rule of any of them acted first, by epx_clock_ns; 0: none has. */

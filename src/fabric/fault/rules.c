@@ -67,11 +67,6 @@ static void add_to_trace(epx_fault_t *fault, uint64_t event)
     atomic_fetch_add_explicit(&process_trace, next - trace, memory_order_relaxed);
 }
 
-uint64_t epx_fault_trace(const epx_fault_t *fault)
-{
-    return atomic_load_explicit(&fault->trace, memory_order_relaxed);
-}
-
 int64_t epx_fault_first_ns_of_process(void) { return atomic_load(&process_first_ns); }
 
 uint64_t epx_fault_trace_of_process(void) { return atomic_load(&process_trace); }
