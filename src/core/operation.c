@@ -71,10 +71,13 @@ static epx_status_t enter(epx_plan_h plan, const epx_recorder_call_t *call, epx_
         *number = EPX_OP_LEFT_OUT;
         return EPX_OP_SKIP;
     }
-    *op = epx_recorder_enqueue(group->recorder, call);
-    if (group->fault != NULL)
+    if (group->fault == NULL) {
+        *op = epx_recorder_enter(group->recorder, call);
+    } else {
+        *op = epx_recorder_enqueue(group->recorder, call);
         epx_fault_at(group->fault, EPX_FAULT_BEGIN, EPX_FAULT_ANY);
-    epx_recorder_begin(group->recorder, *op);
+        epx_recorder_begin(group->recorder, *op);
+    }
     epx_lane_record_call(plan, call->kind, call->wave, 1, stream);
     return EPX_OK;
 }

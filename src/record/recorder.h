@@ -62,11 +62,13 @@ void epx_recorder_forget(epx_recorder_h recorder, int32_t handle);
 int32_t epx_recorder_group_begin(epx_recorder_h recorder, const epx_recorder_group_t *group);
 
 /*
- * The call is made: a new operation becomes the current one. begin: its work starts. posted: peers have got
- * all that they need. end: it is over; the current one is none. resume: a later call of the same operation
- * (its finish) goes on with it; leave: that call returns while the operation is still open.
+ * The call is made: a new operation becomes the current one. begin: its work starts; enter: at once. posted:
+ * peers have got all that they need. end: it is over; the current one is none. resume: a later call of the
+ * same operation (its finish) goes on with it; leave: right behind posted, that call returns while the
+ * operation is still open.
  */
 uint64_t epx_recorder_enqueue(epx_recorder_h recorder, const epx_recorder_call_t *call);
+uint64_t epx_recorder_enter(epx_recorder_h recorder, const epx_recorder_call_t *call);
 void epx_recorder_begin(epx_recorder_h recorder, uint64_t op);
 void epx_recorder_posted(epx_recorder_h recorder, uint64_t op);
 void epx_recorder_resume(epx_recorder_h recorder, uint64_t op);

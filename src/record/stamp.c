@@ -50,7 +50,7 @@ static void focus(epx_recorder_h r, uint64_t number)
     r->now = progress->number == number ? progress : NULL;
 }
 
-uint64_t epx_recorder_enqueue(epx_recorder_h r, const epx_recorder_call_t *call)
+static uint64_t new_row(epx_recorder_h r, const epx_recorder_call_t *call, int has_begun)
 {
     if (r == NULL || call->group_id < 1)
         return 0;
@@ -73,12 +73,13 @@ uint64_t epx_recorder_enqueue(epx_recorder_h r, const epx_recorder_call_t *call)
                                     .kind = (uint16_t)call->kind,
                                     .lane = (uint16_t)call->lane,
                                     .wave = call->wave,
-                                    .state = EPX_RECORD_ENQUEUED,
+                                    .state = has_begun ? EPX_RECORD_BEGUN : EPX_RECORD_ENQUEUED,
                                     .slot = slot,
                                     .text = call->text,
                                     .mark = r->head->mark,
                                     .mark_ns = r->head->mark_ns,
                                     .enqueued_ns = now,
+                                    .begun_ns = has_begun ? now : 0,
                                     .bytes = call->bytes};
     *progress = (epx_record_progress_t){
         .waits_for = EPX_RECORD_NOBODY, .wait = {.peer = -1}, .sequence = call->sequence};
@@ -91,6 +92,13 @@ uint64_t epx_recorder_enqueue(epx_recorder_h r, const epx_recorder_call_t *call)
     r->now = progress;
     return number;
 }
+
+uint64_t epx_recorder_enqueue(epx_recorder_h r, const epx_recorder_call_t *call)
+{
+    return new_row(r, call, 0);
+}
+
+uint64_t epx_recorder_enter(epx_recorder_h r, const epx_recorder_call_t *call) { return new_row(r, call, 1); }
 
 /* The open operation of that number, or NULL. */
 static epx_record_operation_t *open_row(epx_recorder_h r, uint64_t op)
@@ -142,7 +150,6 @@ void epx_recorder_leave(epx_recorder_h r)
     if (r->current != 0 && r->now != NULL)
         epx_put32(&r->now->inside, 0);
     r->current = 0;
-    epx_put_time(&r->head->moved_ns, epx_clock_ns());
 }
 
 void epx_recorder_end(epx_recorder_h r, uint64_t op, epx_status_t status)

@@ -1,11 +1,27 @@
 /* The classifier: calls and signals that do not fit together. SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 
+#include "record/read.h"
 #include "record_hand.h"
 
 TestSuite(record_calls, .init = NULL, .fini = hand_end);
 
 /* ---- signals ---------------------------------------------------------------------------------------------------- */
+
+/* Nothing stands between the call and its work: one look at the clock. */
+Test(record_calls, what_is_entered_has_begun_when_it_was_made)
+{
+    hand_begin(2);
+    epx_recorder_call_t call = {.group_id = hand.group[0], .sequence = 1, .kind = EPX_RECORD_DISPATCH};
+    epx_record_operation_t op;
+    uint64_t number = epx_recorder_enter(hand.rec[0], &call);
+    hand_pass(1);
+    epx_recorder_begin(hand.rec[0], number); /* it has */
+    cr_assert(epx_record_operation(hand.evidence[0].record, number, &op));
+    cr_expect_eq(op.state, EPX_RECORD_BEGUN);
+    cr_expect_eq(op.begun_ns, op.enqueued_ns);
+    cr_expect_eq(op.begun_ns, hand.now_ns - SECOND);
+}
 
 Test(record_calls, a_lost_signal_names_both_ends)
 {
