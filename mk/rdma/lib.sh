@@ -29,8 +29,9 @@ until_line() {
         sleep 0.2
     done
 }
-# far COMMANDS: host 1 carries them out; their output comes back.
-far() { echo ". /lib.sh; $*" | nc 10.0.0.2 7000; }
+# far COMMANDS: host 1 carries them out; their output comes back. No longer than far_seconds, where that is set: a host
+# that is gone says nothing.
+far() { echo ". /lib.sh; $*" | timeout "${far_seconds:-100000}" nc 10.0.0.2 7000; }
 # there COMMANDS: the same, and how the last of them ended.
 there() {
     far "$*; echo \"so \$?\"" > /tmp/there.out
@@ -89,7 +90,7 @@ cross() {
 passes() {
     grep -v '^epx error' "$1"
     sum=0
-    for number in $(sed -n 's/^\([0-9]*\) passed, 0 failed.*/\1/p' "$1"); do sum=$((sum + number)); done
+    for through in $(sed -n 's/^\([0-9]*\) passed, 0 failed.*/\1/p' "$1"); do sum=$((sum + through)); done
     [ $sum -ge "$2" ] && ! grep -q ' passed, [1-9][0-9]* failed' "$1"
 }
 
