@@ -86,29 +86,20 @@ struct machine {
 
 enum { ALONE, HOLD, COPY };
 
-/* Milliseconds of one product; together: blocks of the neighbour that stand in one part of the GPU; gb_per_s:
- * what the neighbour copied meanwhile, read and written. told: how many multiprocessors cuBLAS is told of, 0:
- * nothing. */
-double product_ms(machine &m, int neighbour, int blocks, int together, int told, double *gb_per_s)
+/* Milliseconds of one product; gb_per_s: what the neighbour copied meanwhile, read and written. told: how
+ * many multiprocessors cuBLAS is told of, 0: nothing. */
+double product_ms(machine &m, int neighbour, int blocks, int told, double *gb_per_s)
 {
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {(unsigned)together, 1, 1};
-    config.gridDim = dim3((unsigned)std::max(blocks, 1)), config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = (size_t)m.shared, config.stream = m.beside;
-    config.attrs = &cluster, config.numAttrs = together > 1;
-    volatile int *stop = m.stop;
     std::vector<double> times, rates;
     for (int repeat = -1; repeat < REPEATS; repeat++) {
         must(cudaMemsetAsync(m.stop, 0, sizeof(int), m.beside), "a fill");
         must(cudaMemsetAsync(m.copied, 0, 8, m.beside), "a fill");
         must(cudaEventRecord(m.begin, m.beside), "an event");
         if (neighbour == HOLD)
-            must(cudaLaunchKernelEx(&config, hold, stop), "a launch");
+            hold<<<blocks, THREADS, m.shared, m.beside>>>(m.stop);
         if (neighbour == COPY)
-            must(cudaLaunchKernelEx(&config, copy, stop, m.to, (const uint4 *)m.from, BYTES / 16, m.copied),
-                 "a launch");
+            copy<<<blocks, THREADS, m.shared, m.beside>>>(m.stop, m.to, m.from, BYTES / 16, m.copied);
+        must(cudaGetLastError(), "a launch");
         /* It is there before the product comes. */
         struct timespec pause = {0, 1000000};
         nanosleep(&pause, nullptr);
@@ -189,23 +180,19 @@ int main(int argc, char **argv)
         grids.push_back(std::min(std::max(std::atoi(argv[i]), 1), m.units - 1));
     if (grids.empty())
         grids = {24, 48};
-    double rate = 0, alone = product_ms(m, ALONE, 0, 1, 0, &rate);
+    double rate = 0, alone = product_ms(m, ALONE, 0, 0, &rate);
     say("product of 8192 x 8192 x 8192 bf16, alone", alone, alone, 0);
     for (int n : grids) {
         char what[96];
         std::snprintf(what, sizeof(what), "told of %d of %d multiprocessors, alone", m.units - n, m.units);
-        say(what, product_ms(m, ALONE, 0, 1, m.units - n, &rate), alone, 0);
-        for (int together : {1, 2, 4, 8}) {
-            if (n % together != 0)
-                continue;
-            for (int neighbour : {HOLD, COPY}) {
-                for (int told : {0, m.units - n}) {
-                    std::snprintf(what, sizeof(what), "beside %d that %s, by %d%s", n,
-                                  neighbour == HOLD ? "are held" : "copy", together,
-                                  told > 0 ? ", told of the others" : "");
-                    double slow = product_ms(m, neighbour, n, together, told, &rate);
-                    say(what, slow, alone, neighbour == COPY ? rate : 0);
-                }
+        say(what, product_ms(m, ALONE, 0, m.units - n, &rate), alone, 0);
+        for (int neighbour : {HOLD, COPY}) {
+            for (int told : {0, m.units - n}) {
+                std::snprintf(what, sizeof(what), "beside %d that %s%s", n,
+                              neighbour == HOLD ? "are held" : "copy",
+                              told > 0 ? ", told of the others" : "");
+                double slow = product_ms(m, neighbour, n, told, &rate);
+                say(what, slow, alone, neighbour == COPY ? rate : 0);
             }
         }
     }
