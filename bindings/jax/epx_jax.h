@@ -9,16 +9,24 @@
  * Operands and results (T tokens, K columns of ids, H width, R rows of a batch, L local experts; token:
  * s32[1], a value without meaning that orders the calls of a rank; plan: u8[epx_plan_bytes]):
  *
- *   epx_jax_route              ids s32|s64[T,K], weights f32[T,K], token      -> plan, token
- *   epx_jax_dispatch           plan, x[T,H], token                            -> rows[R,H], start, count,
- * plan, token epx_jax_dispatch_start     plan, x[T,H], token                            -> token
- *   epx_jax_dispatch_done      plan, x[T,H], token                            -> as epx_jax_dispatch
- *   epx_jax_combine            plan, y[R,H], sum[T,H], token                  -> sum[T,H], plan, token
- *   epx_jax_combine_start      plan, y[R,H], token                            -> token
- *   epx_jax_combine_done       plan, y[R,H], sum[T,H], token                  -> sum[T,H], plan, token
- *   epx_jax_combine_backward   plan, dout[T,H], y[R,H], token                 -> dy[R,H], start, count, token
- *   epx_jax_dispatch_backward  plan, dx_rows[R,H], dx[T,H], dweight[T,K], token -> dx[T,H], dweight[T,K],
- * token epx_jax_counts             plan, token                                    -> counts, token
+ *   epx_jax_route              ids s32|s64[T,K], weights f32[T,K], token
+ *                              -> plan, token
+ *   epx_jax_dispatch           plan, x[T,H], token
+ *                              -> rows[R,H], start, count, plan, token
+ *   epx_jax_dispatch_start     plan, x[T,H], token
+ *                              -> token
+ *   epx_jax_dispatch_done      as epx_jax_dispatch
+ *   epx_jax_combine            plan, y[R,H], sum[T,H], token
+ *                              -> sum[T,H], plan, token
+ *   epx_jax_combine_start      plan, y[R,H], token
+ *                              -> token
+ *   epx_jax_combine_done       as epx_jax_combine
+ *   epx_jax_combine_backward   plan, dout[T,H], y[R,H], token
+ *                              -> dy[R,H], start, count, token
+ *   epx_jax_dispatch_backward  plan, dx_rows[R,H], dx[T,H], dweight[T,K], token
+ *                              -> dx[T,H], dweight[T,K], token
+ *   epx_jax_counts             plan, token
+ *                              -> counts, token
  *
  * start, count: int64 [L], given as s32[L,2] (low word first), since JAX may not know 64-bit types. counts:
  * int64 [6] likewise: routed, skipped, kept, spilled, dropped_sender, dropped_receiver. sum and dx are the

@@ -3,9 +3,9 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * Symbols used in comments:
- *   S ranks of the group          T tokens of this rank in this step, 0..T_max       H row width in elements
- *   E experts of the layer        El experts that this rank owns                    K experts chosen per
- * token W waves of a pass             [a, b] a row-major array
+ *   S ranks of the group      T tokens of this rank in this step, 0..T_max   H row width in elements
+ *   E experts of the layer    El experts that this rank owns                 K experts chosen per token
+ *   W waves of a pass         [a, b] a row-major array
  *
  * Device memory means memory of the group's device: plain memory for `host`, GPU memory for `cuda`.
  * "Collective" means: every rank of the group makes the call, and all calls of a group (over all its lanes,

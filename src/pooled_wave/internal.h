@@ -31,7 +31,7 @@
  * by_wave of the next wave of that slot.
  * - I3: So every receive buffer may be filled with the canary right after it was read, before the next post.
  * - I4: `kept`, `start`, `count` of a slot hold from the finish that computed them to the start of the way
- *   back, `to` to its finish; `list` from the start to the finish of the way out; the caller's x and y
+ * back, `to` to its finish; `list` from the start to the finish of the way out; the caller's x and y
  * likewise.
  */
 #ifndef EPX_POOLED_WAVE_INTERNAL_H

@@ -43,8 +43,8 @@ int64_t epx_take_area(int64_t *end, int64_t bytes);
 
 /*
  * Epochs of a lane. A pass counts its epochs from a base of its own,
- *     generation (16 bits) | passes that have ended well on this lane (24) | number of the plan's route (10)
- * | 0 (14), and every start call takes the next one, on every rank in the same order.
+ *     generation (16 bits) | passes ended well on this lane (24) | number of the plan's route (10) | 0 (14),
+ * and every start call takes the next one, on every rank in the same order.
  *
  * A route may fail on a rank that then skips the dead plan's calls, while others begin its pass before they
  * see it die. Their epochs stay equal all the same: a pass that dies is not counted. What it left in words of

@@ -1,8 +1,9 @@
 /*
  * ragged and ring: everyone sees the same table of counts. SPDX-License-Identifier: Apache-2.0
  *
- *   a chunk of G experts:  phys = G * max(1, ceil((S*A_max) * cf / E)),  cap = clip(ceil((V*G) * cf / E), G,
- * phys) dropless: cap = c = V.
+ *   a chunk of G experts:  phys = G * max(1, ceil((S*A_max) * cf / E))
+ *                          cap = clip(ceil((V*G) * cf / E), G, phys)
+ *   dropless:              cap = c = V
  */
 #include "support/oracle.h"
 

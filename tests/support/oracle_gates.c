@@ -3,8 +3,9 @@
  * Apache-2.0
  *
  *   P(d) = max(1, ceil((A_max * El(d)) * cs / (E*W)))      R = max(1, ceil((S * A_max) * cf / (E*W)))
- *   sender's limit    min(P(d), ceil((V(s) * El(d)) * cs / (E*W)))      receiver's  min(R, ceil(V * cf /
- * (E*W))) dropless: P = ceil(A_max / W), R = S * P, and these are the limits.
+ *   sender's limit      min(P(d), ceil((V(s) * El(d)) * cs / (E*W)))
+ *   receiver's limit    min(R, ceil(V * cf / (E*W)))
+ *   dropless: P = ceil(A_max / W), R = S * P, and these are the limits
  */
 #include "support/oracle.h"
 
