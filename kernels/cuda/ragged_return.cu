@@ -144,11 +144,16 @@ bool are_few(const epx_k_ragged_return_t *args, int blocks)
     return args->rows_most > 0 && args->rows_most * args->row_bytes < BULK_ENOUGH * blocks;
 }
 
-template <typename B, typename T, int N>
-epx_status_t return_by_bulk(const epx_k_ragged_return_t *args, int blocks, epx_stream_t stream)
+template <typename B, typename T, int N> int bulk_blocks(const epx_k_ragged_return_t *args)
 {
-    return launch("ragged_return", {blocks, B::THREADS, B::SHARED, 1, true}, stream, return_bulk<B, T, N>,
-                  *args);
+    return persistent_blocks(bulk_site<B, T, N>, return_bulk<B, T, N>, B::THREADS, B::SHARED, args->units);
+}
+
+template <typename B, typename T, int N>
+epx_status_t return_by_bulk(const epx_k_ragged_return_t *args, epx_stream_t stream)
+{
+    return launch("ragged_return", {bulk_blocks<B, T, N>(args), B::THREADS, B::SHARED, 1, true}, stream,
+                  return_bulk<B, T, N>, *args);
 }
 
 } // namespace
@@ -164,11 +169,9 @@ extern "C" epx_status_t epx_cuda_ragged_return(const epx_k_ragged_return_t *args
         typedef decltype(type) T;
         constexpr int N = decltype(n)::value;
         if constexpr (N > 1) {
-            typedef reduce_build B;
-            int blocks = persistent_blocks(bulk_site<B, T, N>, return_bulk<B, T, N>, B::THREADS, B::SHARED,
-                                           args->units);
-            if (!are_few(args, blocks))
-                return return_by_bulk<B, T, N>(args, blocks, stream);
+            if (!are_few(args, bulk_blocks<reduce_build, T, N>(args)))
+                return args->units > 0 ? return_by_bulk<budget_build, T, N>(args, stream)
+                                       : return_by_bulk<reduce_build, T, N>(args, stream);
         }
         int blocks = persistent_blocks(site<T, N>, return_rows<T, N>, REDUCE_THREADS, 0, args->units);
         return launch("ragged_return", {blocks, REDUCE_THREADS, 0, 1, true}, stream, return_rows<T, N>,

@@ -9,6 +9,8 @@
 #ifndef EPX_KERNELS_CUDA_SUMS_BULK_CUH
 #define EPX_KERNELS_CUDA_SUMS_BULK_CUH
 
+#include <type_traits>
+
 #include "kernels/cuda/bulk.cuh"
 #include "kernels/cuda/sums.cuh"
 
@@ -24,6 +26,22 @@ struct sum_build : bulk_build<OF_WARPS, OF_SLOTS, OF_BYTES, 1> {
     enum { SHARED = OF_WARPS * (OF_SLOTS + 1) * OF_BYTES };
 };
 typedef sum_build<16, 3, 3584> reduce_build;
+
+/*
+ * The same with sums stored from registers, and the room of these slots for loads. A bulk store to a peer
+ * waits in the copy engine of its multiprocessor for the link, and loads wait behind it; where few
+ * multiprocessors share the link that is most of the time.
+ */
+template <int OF_WARPS, int OF_SLOTS, int OF_BYTES>
+struct direct_build : bulk_build<OF_WARPS, OF_SLOTS, OF_BYTES, 1> {
+};
+typedef direct_build<12, 5, 3584> budget_build;
+
+template <typename B> struct is_direct : std::false_type {
+};
+template <int WARPS, int SLOTS, int BYTES>
+struct is_direct<direct_build<WARPS, SLOTS, BYTES>> : std::true_type {
+};
 
 /* Bytes of sums for each of the blocks: fewer are sooner there without bulk copies. */
 constexpr int64_t BULK_ENOUGH = 32 * 1024;
@@ -74,32 +92,42 @@ template <typename B, typename T, int N> struct bulk_adder {
     bulk_cursor<B::SLOTS> loaded, used;
     float acc[BLOCKS][N];
 
-    __device__ bulk_adder(char *dynamic, bulk_shared<B, reduce_note> &shared)
-        : sum(dynamic + (B::WARPS * B::SLOTS + threadIdx.x / WARP) * B::BYTES), acc{}
+    __device__ bulk_adder(char *dynamic, bulk_shared<B, reduce_note> &shared) : sum(nullptr), acc{}
     {
+        if constexpr (!is_direct<B>::value)
+            sum = dynamic + (B::WARPS * B::SLOTS + threadIdx.x / WARP) * B::BYTES;
         take_slots<B>(dynamic, shared, slots, phase, note);
     }
 
-    /* acc to memory, rounded; a new piece begins. */
-    __device__ void put(char *out, int32_t bytes)
+    /* acc, rounded, to a place for `bytes` bytes; a new piece begins. */
+    __device__ void store_sum(char *to, int32_t bytes)
     {
-        if (lane_id() == 0)
-            bulk_wait_read<0>();
-        __syncwarp();
 #pragma unroll
         for (int g = 0; g < BLOCKS; g++) {
             int32_t at = g * BLOCK + lane_id() * 16;
             if (at < bytes)
-                vector<T, N>::store(sum + at, 0, acc[g]);
+                vector<T, N>::store(to + at, 0, acc[g]);
 #pragma unroll
             for (int i = 0; i < N; i++)
                 acc[g][i] = 0;
         }
-        lanes_wrote();
-        __syncwarp();
-        if (lane_id() == 0) {
-            bulk_store(out, sum, (uint32_t)bytes);
-            bulk_close_group();
+    }
+    /* acc to memory. */
+    __device__ void put(char *out, int32_t bytes)
+    {
+        if constexpr (is_direct<B>::value) {
+            store_sum(out, bytes);
+        } else {
+            if (lane_id() == 0)
+                bulk_wait_read<0>();
+            __syncwarp();
+            store_sum(sum, bytes);
+            lanes_wrote();
+            __syncwarp();
+            if (lane_id() == 0) {
+                bulk_store(out, sum, (uint32_t)bytes);
+                bulk_close_group();
+            }
         }
     }
 

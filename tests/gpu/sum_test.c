@@ -174,6 +174,7 @@ static void ragged_return(void)
         int by_sender = dice_range(&dice, 0, 1) != 0, without = dice_range(&dice, 0, 2) == 0,
             few = dice_range(&dice, 0, 1) != 0; /* these go another way */
         int64_t on = by_sender ? dice_range(&dice, -5, 5) : 0;
+        int32_t units = (int32_t)dice_range(&dice, 0, 2); /* within a budget they are stored another way */
         longs(&ahead)[0] = on + 7;
         longs(&ahead)[1] = 7;
         twin_send(&ahead);
@@ -207,6 +208,7 @@ static void ragged_return(void)
                                           .row_type = l.type,
                                           .src = side_of(&l.row, device),
                                           .row_bytes = l.stride,
+                                          .units = units,
                                           .without = without ? 2 : 0,
                                           .rows_most = few ? l.n : 0};
             if (args.weights != NULL)
