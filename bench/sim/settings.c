@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <epx/info.h>
+
 #include "bench/common/parallel.h"
 #include "tools/common/options.h"
 #include "tools/common/program.h"
@@ -39,6 +41,7 @@ static int set_transports(void *target, const char *value, char *problem, size_t
 {
     epx_sim_settings_t *s = target;
     const char *list = strcmp(value, "all") == 0 ? "pooled_wave,ragged,ring" : value;
+    s->transports_given = 1;
     if (read_list(list, epx_sim_transports, s->transport, &s->transport_count) == 0)
         return 0;
     snprintf(problem, problem_bytes,
@@ -148,8 +151,9 @@ static int parse(epx_sim_settings_t *s, int argc, char **argv)
         epx_option_int(0, "seed", "first seed", &s->seed, 0, 9e15),
         epx_option_int(0, "seeds", "samples of a generator", &s->seeds, 1, 1 << 20),
         epx_option_section("rules (where not given: EPX_ variables, then the library's defaults)"),
-        epx_option_call('t', "transports", "LIST", "pooled_wave, ragged, ring between commas, or all (all)",
-                        s, set_transports),
+        epx_option_call('t', "transports", "LIST",
+                        "pooled_wave, ragged, ring between commas, or all (EPX_TRANSPORT, or all)", s,
+                        set_transports),
         epx_option_call(0, "accept", "LIST", "prefix, waterfill, fair between commas (ragged, ring)", s,
                         set_accepts),
         epx_option_call(0, "capacity-factor", "X", "receiver capacity, or dropless", s, set_capacity),
@@ -297,6 +301,29 @@ static int check_together(const epx_sim_settings_t *s)
     return EPX_GO_ON;
 }
 
+typedef struct choice {
+    epx_sim_settings_t *settings;
+    int code;
+} choice_t;
+
+/* Where no option says which transports, EPX_TRANSPORT does. */
+static void take_transport(void *context, const epx_setting_t *setting)
+{
+    choice_t *choice = context;
+    int32_t list[3], count;
+    if (strcmp(setting->variable, "EPX_TRANSPORT") != 0 || setting->set_by == NULL)
+        return;
+    if (strchr(setting->value, ',') != NULL ||
+        read_list(setting->value, epx_sim_transports, list, &count) != 0) {
+        choice->code = epx_tool_fail(
+            EPX_EXIT_USAGE, "%s=%s is set and none of pooled_wave, ragged, ring: unset it, or name one",
+            setting->set_by, setting->value);
+        return;
+    }
+    choice->settings->transport[0] = list[0];
+    choice->settings->transport_count = 1;
+}
+
 int epx_sim_settings_read(epx_sim_settings_t *s, int argc, char **argv)
 {
     set_defaults(s);
@@ -305,6 +332,10 @@ int epx_sim_settings_read(epx_sim_settings_t *s, int argc, char **argv)
         rc = take_shape(s);
     if (rc == EPX_GO_ON)
         rc = take_machine(s);
+    choice_t choice = {s, rc};
+    if (rc == EPX_GO_ON && !s->transports_given)
+        epx_config_list(NULL, take_transport, &choice);
+    rc = choice.code;
     if (rc == EPX_GO_ON)
         rc = epx_sim_cases_make(s);
     return rc == EPX_GO_ON ? check_together(s) : rc;

@@ -39,6 +39,7 @@ typedef struct epx_sim_settings {
     int64_t seed, seeds, spill_choices, threads;
 
     int32_t transport[3], transport_count; /* indices of epx_sim_transports */
+    int32_t transports_given;              /* 1: by the option */
     int32_t accept[3], accept_count;       /* indices of epx_sim_accepts; count 0: as the library says */
     const char *capacity_text;
     double capacity_factor, sender_factor; /* 0: as the library says */

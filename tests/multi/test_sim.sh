@@ -104,6 +104,8 @@ json '[(t["waves"], t["capacity_factor"]) for t in d["transports"]] == [(4, 1.5)
 EPX_RAGGED_ACCEPT=fair sim --json && json '[t["accept"] for t in d["transports"]] == [None, "fair", "prefix"]'
 EPX_WAVES=4 bad 'EPX_WAVES=4 is set and wins' --waves 5
 EPX_TRANSPORT=ring bad 'EPX_TRANSPORT=ring is set and wins' --transports ragged
+EPX_TRANSPORT=auto bad 'EPX_TRANSPORT=auto is set and none of pooled_wave, ragged, ring: unset it, or name one$'
+EPX_TRANSPORT=ring sim --json && json '[t["transport"] for t in d["transports"]] == ["ring"]'
 EPX_CAPACITY_FACTOR=tight run epx-sim "${small[@]}"; expect_code 2
 expect_err 'EPX_CAPACITY_FACTOR=tight is not one of'
 sim --json --capacity-factor dropless && json 'all(t["kept"] == t["routed"] for t in d["transports"])'
