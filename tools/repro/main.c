@@ -334,15 +334,15 @@ static int run_given(const request_t *request)
     if (request->json) {
         print_json_line(&json, &line);
         epx_json_end(&json);
-        return code;
+        return code == EPX_EXIT_OK && !line.ok ? EPX_EXIT_FAILED : code;
     }
     print_line(&line);
     if (line.faulty.text[0] != '\0')
         printf("         %s\n", line.faulty.text);
-    if (line.faulty.kind == EPX_VERDICT_NONE)
+    if (line.faulty.kind == EPX_VERDICT_NONE && line.faulty.completed == line.play.ranks)
         printf("0 hangs in %lld steps: rates above %.2g%% per step are excluded at 95%%\n",
                (long long)line.faulty.steps, 100 * excluded_rate(line.faulty.steps));
-    return code;
+    return code == EPX_EXIT_OK && !line.ok ? EPX_EXIT_FAILED : code;
 }
 
 static int load_kernel(settings_t *settings)

@@ -339,7 +339,9 @@ static void *actor_thread(void *argument)
 {
     actor_t *actor = argument;
     play_t *play = actor->play;
-    if (actor_open(actor) && actor_steps(actor))
+    int open = actor_open(actor);
+    atomic_fetch_add(&play->opened, open);
+    if (open && actor_steps(actor))
         atomic_fetch_add(&play->completed, 1);
     atomic_fetch_sub(&play->running, 1);
     /* Who is through, has failed or has left stays as it is until the play has been judged. */
@@ -388,13 +390,22 @@ static int look(play_t *play, outcome_t *outcome)
     return 0;
 }
 
+/* No group has opened, and no fault had a hand in it: the settings are wrong, and there is nothing to wait
+ * for. */
+static int cannot_open(play_t *play)
+{
+    return atomic_load(&play->running) == 0 && atomic_load(&play->opened) == 0 &&
+           epx_fault_first_ns_of_process() == 0;
+}
+
 /* Until the watchdog has spoken, all are through, or nothing can come any more. */
 static void watch(play_t *play, outcome_t *outcome)
 {
     int64_t patience_ns = (play->settings->hang_ms * 12 + 4000) * 1000000, quiet_ns = 0;
     int64_t limit_ns =
         epx_now_ns() + 600000000000 + play->steps * 100000000 + (int64_t)(play->settings->minutes * 60e9);
-    while (!look(play, outcome) && atomic_load(&play->completed) < play->ranks && epx_now_ns() < limit_ns) {
+    while (!look(play, outcome) && atomic_load(&play->completed) < play->ranks && !cannot_open(play) &&
+           epx_now_ns() < limit_ns) {
         repro_nap_ms(5);
         /* Some have stopped: whoever is still waiting for them is stuck by now. */
         int64_t acted = atomic_load(&play->acted_ns) != 0 || epx_fault_first_ns_of_process() != 0 ||
@@ -467,6 +478,8 @@ void play_here(play_t *play, outcome_t *outcome)
         }
     }
     watch(play, outcome);
+    if (outcome->kind == EPX_VERDICT_NONE && cannot_open(play))
+        outcome->wrong = 1;
     sum_up(play, outcome);
     end_play(play);
 }

@@ -102,7 +102,7 @@ struct play {
     char folder[256];
     actor_t *actor;           /* [ranks] */
     _Atomic int64_t acted_ns; /* when an act did it; 0: not yet */
-    atomic_int stop, running, completed, recovered;
+    atomic_int stop, running, opened, completed, recovered;
     _Atomic int64_t mended_ns; /* found_ns of the verdict that was recovered from; 0: none was */
 };
 
