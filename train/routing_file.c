@@ -210,7 +210,7 @@ static int read_text(const char *path, epx_routing_file_t *file)
     int version = 0, code;
     file->shape = (epx_routing_shape_t){.kind = EPX_ROUTING_IDS, .layers = 1};
     file->steps = 1;
-    if (!first || sscanf(first, "epx-routing-text %d ranks=%d experts=%d top_k=%d", &version,
+    if (!first || sscanf(first, "epx-routing-text %9d ranks=%9d experts=%9d top_k=%9d", &version,
                          &file->shape.ranks, &file->shape.experts, &file->shape.top_k) != 4)
         return usage(path, "has another first line than 'epx-routing-text 1 ranks=S experts=E top_k=K'");
     file->shape.group = file->shape.ranks;
@@ -353,8 +353,10 @@ int epx_routing_writer_open(const char *path, const epx_routing_shape_t *shape,
 
 int epx_routing_writer_add(epx_routing_writer_t *writer, const void *record)
 {
-    if (fwrite(record, 1, writer->record_bytes, writer->stream) != writer->record_bytes)
+    if (fwrite(record, 1, writer->record_bytes, writer->stream) != writer->record_bytes) {
+        writer->header.steps = 0; /* closing leaves nothing of it behind */
         return cannot_write(writer);
+    }
     writer->header.payload = epx_hash(writer->header.payload, record, writer->record_bytes);
     writer->header.steps++;
     return EPX_TRAIN_OK;
@@ -377,6 +379,8 @@ int epx_routing_writer_close(epx_routing_writer_t **writer_p)
                 fflush(writer->stream) == 0 && fsync(fileno(writer->stream)) == 0 &&
                 rename(writer->partial, writer->path) == 0;
     int code = whole ? EPX_TRAIN_OK : cannot_write(writer);
+    if (!whole)
+        unlink(writer->partial);
     free_writer(writer);
     return code;
 }

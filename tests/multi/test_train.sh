@@ -128,6 +128,13 @@ expect_code 1; lines "len(d) == 1 and d[0]['loss'] is not None and d[0]['validat
 expect_err '^epx-train: the validation loss of step 0 is (not a number|infinite), .*: try a smaller --lr'
 [ ! -e "$folder/nan" ]; code=$?; expect_code 0
 
+# One that there is no room for is told, and nothing of it stays.
+last='epx-train --record-routing, with a limit on the size of files'
+(trap '' XFSZ; ulimit -f 4; EPX_RECORD=off exec timeout 60 "$bin/epx-train" "${small[@]}" --ranks 2 --steps 40 --no-bigram \
+    --record-routing "$folder/large" > "$out" 2> "$err"); code=$?
+expect_code 1; expect_err 'cannot write the routing .*large .File too large.: check folder and space'
+[ ! -e "$folder/large" ] && [ ! -e "$folder/large.partial" ]; code=$?; expect_code 0
+
 # Recorded routing and its replay.
 run epx-train "${small[@]}" --ranks 2 --steps 4 --balance none --record-routing "$folder/routing" --record-steps 0:4 --json
 expect_code 0; losses > "$folder/first"

@@ -143,6 +143,8 @@ Test(train_routing_file, wrong_lines_are_named)
     expect_refused("line 2");
     write_text("epx-routing-text 1 ranks=2 experts=4 top_k=2\n1 1 1 1\n");
     expect_refused("line 2");
+    write_text("epx-routing-text 1 ranks=4294967298 experts=4 top_k=2\n0 1 1\n"); /* 2 in 32 bits */
+    expect_refused("first line");
     write_text("epx-routing-text 2 ranks=2 experts=4 top_k=2\n0 1 1\n");
     expect_refused("first line");
     write_text("epx-routing-text 1 ranks=2 experts=4\n0 1 1\n");
