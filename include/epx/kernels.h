@@ -397,6 +397,7 @@ struct epx_k_pooled_pack;
 struct epx_k_ragged_layout;
 struct epx_k_ragged_return;
 struct epx_k_ragged_flow;
+struct epx_k_ragged_home;
 struct epx_k_ring_layout;
 struct epx_k_ring_block;
 /* Words of a fabric in device memory: kernels_words.h. */
@@ -408,10 +409,13 @@ struct epx_k_stamp;
 struct epx_k_lane;
 struct epx_k_spin;
 
-/* When ragged_flow may be called, and is faster than one pass after the other. */
+/* When ragged_flow and ragged_home may be called, and are faster than one pass after the other. */
 typedef struct epx_flow_limits {
-    int64_t bytes; /* from so many on that a rank's tokens have in a wave */
-    int64_t align; /* rows are multiples of so many bytes, at multiples of them */
+    int64_t bytes;      /* from so many on that a rank's tokens have in a wave */
+    int64_t align;      /* rows are multiples of so many bytes, at multiples of them */
+    int64_t home_bytes; /* as bytes, on the way home */
+    int32_t home_apart; /* 1: there only where each rank has a device of its own: who looks for words holds
+                           this one while another rank would send them */
 } epx_flow_limits_t;
 
 /* One constant table per device; every function is stream-ordered, returns EPX_OK or an error of the device.
@@ -446,6 +450,7 @@ typedef struct epx_kernels {
     epx_status_t (*spin)(const struct epx_k_spin *args, epx_stream_t stream);
     epx_status_t (*ragged_flow)(const struct epx_k_ragged_flow *args, epx_stream_t stream);
     const epx_flow_limits_t *flow_limits;
+    epx_status_t (*ragged_home)(const struct epx_k_ragged_home *args, epx_stream_t stream);
 } epx_kernels_t;
 
 #ifdef __cplusplus

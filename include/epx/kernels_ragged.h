@@ -176,6 +176,63 @@ typedef struct epx_k_ragged_flow {
     int32_t here;        /* 0: the start; 1: all rows of others are here */
 } epx_k_ragged_flow_t;
 
+/*
+ * Rank wire: a combine of one wave whose last sums are made while the rest travels. Called twice as
+ * `ragged_flow` is: at the start, and with `here` behind the wait for the whole of the peers' sums.
+ *
+ * - H1  A row is cut into (row_bytes - 1) / EPX_HOME_PIECE + 1 pieces of equally many grains of 128 bytes,
+ * but for the last one. Unit u is piece u % pieces of row u / pieces: of the rows that one rank has for
+ * another, and of the tokens of a rank. Unit u belongs to stream u % streams, in round u / streams (tokens:
+ * user_streams). All ranks have the same streams, whatever their devices are.
+ * - H2  Word w of a sender at every rank, itself too, is epoch << 16 | rounds: of its stream w so many rounds
+ * are there, of its rows for all ranks; their bytes were performed before it, behind a fence of the system.
+ * Words only grow in a call. Rounds are less than EPX_HOME_ROUNDS_MAX. Epochs lose their generation by that:
+ * the words are 0 when a group opens its memory.
+ * - H3  At the start a unit of a token is added up when the words tell (acquire) of every piece of return
+ * rows that it needs; behind the wait all are there.
+ * - H4  A token's sum over this rank's own rows is made where it is used, from y, is rounded to the row type
+ * as those of others are, and is stored nowhere. The chain goes by ranks as ever.
+ * - H5  The start looks for words until what this rank sends is told, and some microseconds longer: it ends
+ * whatever the peers do, and the wait behind it, its time and the abort words stay what they are. It leaves
+ * in used[v] how many rounds of token stream v it has added up; the second call goes on there. (Its
+ * epoch is another one where the pass has been counted meanwhile.)
+ *
+ * Words say nothing of the group (F5). out [tokens, width] row type. Rows, sums and out are as
+ * epx_flow_limits_t says; ranks <= EPX_FLOW_RANKS_MAX, columns <= EPX_FLOW_PLACES_MAX.
+ */
+#define EPX_HOME_PIECE 3584
+#define EPX_HOME_STREAMS 440 /* of what a rank sends, at most, and by the library */
+#define EPX_HOME_USERS 1104  /* of its tokens, likewise */
+#define EPX_HOME_ROUNDS_MAX 65536
+typedef struct epx_k_ragged_home {
+    void *const *dst; /* [ranks] base of each rank */
+    int32_t rank, ranks;
+    int64_t returns, words; /* offsets from a base: return rows; uint64 [ranks, EPX_HOME_STREAMS] by sender */
+    int32_t streams, user_streams; /* <= EPX_HOME_STREAMS, <= EPX_HOME_USERS */
+    int32_t *used;                 /* [user_streams] of this rank */
+    int64_t row_bytes;
+    int32_t width, columns; /* columns: of home */
+    epx_type_t row_type;
+    const void *y; /* row_bytes apart */
+    void *out;     /* likewise */
+    /* What others wait for, as of epx_k_ragged_return_t: min(rows[i], run.rows) rows to rank i. */
+    const epx_run_t *runs;
+    const int64_t *rows; /* [ranks] */
+    const int32_t *first, *count, *list;
+    const float *weights;
+    /* What comes, and what stays, as of epx_k_ragged_layout_t: by return row, and of this rank's own ones the
+     * lists, which begin at own_base - home_start[rank] of these. */
+    const int64_t *home_start, *home_count; /* [ranks] */
+    const int64_t *own_base;                /* wire_start[rank] */
+    const int32_t *own_first, *own_count, *own_list;
+    const float *own_weights;
+    const int32_t *home;   /* [tokens, columns] return rows, ascending, then -1 */
+    const int64_t *tokens; /* device */
+    const int32_t *gate;   /* or NULL: nothing is done unless this is 1 */
+    epx_k_begun_t call;    /* whose epoch it is; a word to say that it has begun, or NULL */
+    int32_t here;          /* 0: the start; 1: all sums of others are here */
+} epx_k_ragged_home_t;
+
 #ifdef __cplusplus
 }
 #endif

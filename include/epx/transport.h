@@ -111,6 +111,7 @@ typedef struct epx_plan_base {
     int64_t sent_bytes, received_bytes, sent_meta_bytes, received_meta_bytes, wait_ns;
     int64_t wait_longest_ns;
     int32_t wait_peer;
+    void *combine_out; /* in a combine's start: its out, where the finish follows at once; else NULL */
 } epx_plan_base_t;
 
 /* What open gets. Tables and memory outlive the transport. */

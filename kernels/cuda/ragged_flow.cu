@@ -5,8 +5,7 @@
  * A warp is on its own: it takes a few units at a time, of what is to be sent, of what stays, or of what has
  * come. Few blocks send, as many as fill a link, spread over the multiprocessors; the others have the memory.
  */
-#include <epx/kernels_ragged.h>
-
+#include "kernels/cuda/flow.cuh"
 #include "kernels/cuda/places.cuh"
 #include "kernels/cuda/progress.cuh"
 #include "kernels/cuda/table.h"
@@ -16,28 +15,8 @@ namespace epx
 namespace
 {
 
-enum { SEND = 0, OWN = 1, USE = 2, PARTS = EPX_FLOW_PARTS, GRAB = 8, SENDERS_OF_8 = 3, NAP_NS = 1500 };
-static_assert(EPX_FLOW_PARTS <= 32 && EPX_FLOW_RANKS_MAX <= 32 && (int)GRAB <= 32, "each is a lane's");
-
-__device__ inline void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-/* What loads have acquired may be read by bulk copies from here on. */
-__device__ inline void to_bulk_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-
-__device__ inline uint64_t load_word(const uint64_t *word)
-{
-    uint64_t value;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-    return value;
-}
-
-__device__ inline void store_word(uint64_t *word, uint64_t value)
-{
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
-}
-
-/* The first of n rows that is in part p. */
-__device__ inline int32_t part_first(int32_t n, int32_t p) { return (int32_t)((int64_t)n * p / PARTS); }
-__device__ inline int32_t part_rows(int32_t n, int32_t p) { return part_first(n, p + 1) - part_first(n, p); }
+enum { SEND = 0, OWN = 1, USE = 2, GRAB = 8, SENDERS_OF_8 = 3, NAP_NS = 1500 };
+static_assert((int)GRAB <= 32, "each is a lane's");
 
 /* One warp. */
 template <typename B> struct flow {
@@ -63,8 +42,7 @@ template <typename B> struct flow {
     __device__ void learn_comes() { comes = is_other() ? (int32_t)fresh(args.count + lane_id()) : 0; }
     __device__ uint64_t *word(int32_t rank, int32_t part, int32_t sender) const
     {
-        return (uint64_t *)((char *)fresh((const uint64_t *)args.dst + rank) + args.words) +
-               (int64_t)part * args.ranks + sender;
+        return part_word(args.dst, args.words, args.ranks, rank, part, sender);
     }
     __device__ int32_t rows_of(int32_t kind, int32_t part) const
     {
@@ -251,8 +229,9 @@ template <typename B> epx_status_t launch_flow(const epx_k_ragged_flow_t *args, 
 } // namespace
 } // namespace epx
 
-/* 8 MiB: the whole of a dispatch is then some 50 us, of which an expansion that overlaps saves a third. */
-extern "C" const epx_flow_limits_t epx_cuda_flow_limits = {(int64_t)8 << 20, 16};
+/* 8 MiB: the whole of a dispatch is then some 50 us, of which an expansion that overlaps saves a third. 28
+ * MiB: a combine is 124 us for 128 from there on, and nothing is to be had below. */
+extern "C" const epx_flow_limits_t epx_cuda_flow_limits = {(int64_t)8 << 20, 16, (int64_t)28 << 20, 1};
 
 extern "C" epx_status_t epx_cuda_ragged_flow(const epx_k_ragged_flow_t *args, epx_stream_t stream)
 {

@@ -160,33 +160,49 @@ template <typename B, typename T, int N> struct bulk_adder {
         }
     }
 
-    /* The oldest term on its way is added. */
-    __device__ void use_next()
+    /* The note of the oldest term on its way, which is here then. */
+    __device__ reduce_note next_note()
     {
         phase_wait(phase + used.slot, used.parity);
-        reduce_note n = note[used.slot];
+        return note[used.slot];
+    }
+    __device__ void add_next(const reduce_note &n)
+    {
         const char *slot = slots + used.slot * B::BYTES + lane_id() * 16;
         if (n.bytes == B::BYTES)
             add_slot<true>(slot, n);
         else
             add_slot<false>(slot, n);
+    }
+    /* The oldest term on its way is added; whether it was a piece's last one. */
+    __device__ bool use_next()
+    {
+        reduce_note n = next_note();
+        add_next(n);
         if (n.out != nullptr)
             put(n.out, n.bytes);
         used.step();
         __syncwarp();
+        return n.out != nullptr;
     }
 
-    /* No barrier of the warp is needed behind it: who sees the phase complete sees the note, which the
-     * arrival releases. */
-    __device__ void load(const char *from, float weight, int32_t bytes, char *out)
+    __device__ bool is_full() const { return loaded.item - used.item == B::SLOTS; }
+    __device__ bool is_idle() const { return loaded.item == used.item; }
+    /* One more term on its way; not when slots are full. No barrier of the warp is needed behind it: who sees
+     * the phase complete sees the note, which the arrival releases. */
+    __device__ void ask(const char *from, const reduce_note &n, int32_t flags = 0)
     {
-        if (loaded.item - used.item == B::SLOTS)
-            use_next();
         if (lane_id() == 0) {
-            note[loaded.slot] = {out, weight, bytes};
-            bulk_load(slots + loaded.slot * B::BYTES, from, (uint32_t)bytes, phase + loaded.slot);
+            note[loaded.slot] = {n.out, n.weight, n.bytes | flags};
+            bulk_load(slots + loaded.slot * B::BYTES, from, (uint32_t)n.bytes, phase + loaded.slot);
         }
         loaded.step();
+    }
+    __device__ void load(const char *from, float weight, int32_t bytes, char *out)
+    {
+        if (is_full())
+            use_next();
+        ask(from, {out, weight, bytes});
     }
 
     /* A piece without a term. */
@@ -198,7 +214,7 @@ template <typename B, typename T, int N> struct bulk_adder {
 
     __device__ void finish()
     {
-        while (used.item < loaded.item)
+        while (!is_idle())
             use_next();
         bulk_wait_all();
     }

@@ -31,4 +31,5 @@ const epx_kernels_t epx_kernels_cuda = {
     .lane = epx_cuda_lane,
     .ragged_flow = epx_cuda_ragged_flow,
     .flow_limits = &epx_cuda_flow_limits,
+    .ragged_home = epx_cuda_ragged_home,
 };

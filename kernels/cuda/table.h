@@ -39,6 +39,7 @@ epx_status_t epx_cuda_pooled_pack(const struct epx_k_pooled_pack *args, epx_stre
 epx_status_t epx_cuda_ragged_layout(const struct epx_k_ragged_layout *args, epx_stream_t stream);
 epx_status_t epx_cuda_ragged_return(const struct epx_k_ragged_return *args, epx_stream_t stream);
 epx_status_t epx_cuda_ragged_flow(const struct epx_k_ragged_flow *args, epx_stream_t stream);
+epx_status_t epx_cuda_ragged_home(const struct epx_k_ragged_home *args, epx_stream_t stream);
 extern const epx_flow_limits_t epx_cuda_flow_limits;
 epx_status_t epx_cuda_ring_layout(const struct epx_k_ring_layout *args, epx_stream_t stream);
 epx_status_t epx_cuda_ring_block(const struct epx_k_ring_block *args, epx_stream_t stream);

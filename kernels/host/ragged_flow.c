@@ -9,7 +9,7 @@
 #include "kernels/host/table.h"
 
 /* Never: one thread has nothing that it could do meanwhile. */
-const epx_flow_limits_t epx_host_flow_limits = {.bytes = INT64_MAX, .align = 1};
+const epx_flow_limits_t epx_host_flow_limits = {.bytes = INT64_MAX, .align = 1, .home_bytes = INT64_MAX};
 
 static int64_t part_first(int64_t n, int32_t p) { return n * p / EPX_FLOW_PARTS; }
 

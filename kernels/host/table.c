@@ -31,4 +31,5 @@ const epx_kernels_t epx_kernels_host = {
     .lane = epx_host_lane,
     .ragged_flow = epx_host_ragged_flow,
     .flow_limits = &epx_host_flow_limits,
+    .ragged_home = epx_host_ragged_home,
 };

@@ -219,7 +219,9 @@ epx_status_t epx_dispatch(epx_plan_h plan, int32_t wave, const void *x, epx_batc
 
 /* ---- combine ---------------------------------------------------------------------------------------------------- */
 
-epx_status_t epx_combine_start(epx_plan_h plan, int32_t wave, const void *y, epx_stream_t stream)
+/* out: where the finish follows at once; else NULL. */
+static epx_status_t combine_start(epx_plan_h plan, int32_t wave, const void *y, void *out,
+                                  epx_stream_t stream)
 {
     epx_status_t status = enter(plan, wave, "epx_combine");
     if (status == EPX_OK && plan->group->selection.sizes.batch_rows_max > 0)
@@ -236,10 +238,17 @@ epx_status_t epx_combine_start(epx_plan_h plan, int32_t wave, const void *y, epx
     pass->direction = PASS_FORWARD;
     pass->combine_started = wave + 1;
     status = epx_op_enter(plan, EPX_RECORD_COMBINE, wave, stream);
+    plan->base.combine_out = out;
     if (status == EPX_OK)
         status = transport_of(plan)->ops->combine_start(transport_of(plan), &plan->base, wave, y, stream);
+    plan->base.combine_out = NULL;
     status = epx_op_started(plan, EPX_RECORD_COMBINE, wave, status);
     return status == EPX_OK ? EPX_OK : failed(plan, status);
+}
+
+epx_status_t epx_combine_start(epx_plan_h plan, int32_t wave, const void *y, epx_stream_t stream)
+{
+    return combine_start(plan, wave, y, NULL, stream);
 }
 
 epx_status_t epx_combine_finish(epx_plan_h plan, int32_t wave, void *out, epx_stream_t stream)
@@ -270,7 +279,7 @@ epx_status_t epx_combine(epx_plan_h plan, int32_t wave, const void *y, void *out
     if (status == EPX_OK && tokens_of(plan) > 0)
         status = need(out, "epx_combine", "out");
     if (status == EPX_OK)
-        status = epx_combine_start(plan, wave, y, stream);
+        status = combine_start(plan, wave, y, out, stream);
     if (status != EPX_OK)
         return status;
     plan->base.lane->adjoins = 1;

@@ -122,6 +122,9 @@ static void lay_segment(const epx_shape_t *shape, epx_ragged_areas_t *areas)
     epx_take_area(&lane, areas->assignments * shape->row_bytes);
     areas->return_dots = epx_take_area(&lane, has_backward(shape) ? areas->assignments * FLOAT : 0);
     areas->return_sums = epx_take_area(&lane, shape->check == EPX_CHECK_FULL ? areas->assignments * INT : 0);
+    int64_t homes = areas->rank_wire && shape->ranks <= EPX_FLOW_RANKS_MAX ? shape->ranks : 0;
+    areas->return_words = epx_take_area(&lane, homes * EPX_HOME_STREAMS * LONG);
+    areas->return_used = epx_take_area(&lane, homes > 0 ? EPX_HOME_USERS * INT : 0);
     areas->return_bytes = lane;
     areas->returns = epx_take_area(end, shape->lanes * lane);
 }

@@ -174,8 +174,12 @@ epx_status_t epx_ragged_combine_start(epx_transport_t *transport, epx_plan_base_
 {
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_COMBINE, wave, stream);
     epx_ragged_begin(&call);
+    *epx_ragged_given(&call) = y;
     if (epx_ragged_leaves_rows(&call, 0))
-        call.left = *epx_ragged_given(&call) = y;
+        call.left = y;
+    if (epx_ragged_homes(&call, y, plan->combine_out))
+        call.home_out = plan->combine_out;
+    own_of(&call)->out = call.home_out;
     epx_status_t status = epx_ragged_check_caller(&call, y, "y");
     if (status == EPX_OK)
         status = epx_ragged_send_home(&call, y, NULL);
@@ -226,6 +230,7 @@ epx_status_t epx_ragged_combine_finish(epx_transport_t *transport, epx_plan_base
     if (status == EPX_OK)
         epx_ragged_count_arrived(&call);
     if (status == EPX_OK)
-        status = epx_ragged_add_home(&call, out);
+        status = own_of(&call)->out != NULL ? epx_ragged_home(&call, own_of(&call)->y, out, 1)
+                                            : epx_ragged_add_home(&call, out);
     return status == EPX_OK ? epx_ragged_fill_returns(&call) : status;
 }

@@ -97,6 +97,8 @@ typedef struct epx_ragged_areas {
     int64_t slots, backward_slots;    /* offsets in the segment; the same with backward=kept */
     int64_t returns, return_bytes;    /* of a lane's return area */
     int64_t return_dots, return_sums; /* in it, behind the rows */
+    int64_t return_words;             /* likewise, rank wire: of ragged_home, uint64 [S, EPX_HOME_STREAMS] */
+    int64_t return_used;              /* likewise, int32 [EPX_HOME_USERS], of this rank alone */
     epx_ragged_staging_t staging;     /* behind all that, in the segment */
     int64_t segment_bytes;
     epx_ragged_scratch_t scratch;                      /* one for each lane, then the tables */
@@ -145,12 +147,17 @@ typedef struct epx_ragged {
  *
  * Where rows are left to the post on the way home, those that stay at this rank are not moved at all: the
  * finish adds them up from y (dx_rows), which is the caller's until then.
+ *
+ * Where start and finish are one call, a large combine of one wave makes out's rows while its sums travel
+ * (ragged_home); sums of rows that stay are made there, by the plan's lists too. Its words are in the return
+ * area, whose rows they tell of: who may write those may write them.
  */
 typedef struct epx_ragged_own {
     const void *x;
-    void *rows;          /* where the start has put them; NULL: into the slot */
-    const void *y;       /* of a combine that has left its own sums, or its own rows, to the finish */
+    void *rows;    /* where the start has put them; NULL: into the slot */
+    const void *y; /* of a combine that has left its own sums or rows, or what ragged_home has not used */
     const void *dx_rows; /* of a dispatch_backward that has left its own rows */
+    void *out;           /* where ragged_home puts them; NULL: it is not used */
     int32_t flows;       /* 1: and some of what came, by ragged_flow */
 } epx_ragged_own_t;
 
@@ -227,6 +234,7 @@ typedef struct epx_ragged_call {
     int32_t targets;
     int32_t flows;    /* 1: rows go by ragged_flow */
     const void *left; /* rows for others, left to the post as its source; NULL: kernels write them */
+    void *home_out;   /* of a combine that goes by ragged_home; else NULL */
     void *own_rows; /* of the batch that this rank's own rows go to when others are sent; NULL: to the slot */
     epx_stream_t stream;
 } epx_ragged_call_t;
@@ -297,6 +305,9 @@ static inline int64_t epx_ragged_zeros(const epx_shape_t *shape)
 }
 /* Whether the rows of a dispatch whose own rows go to call->own_rows flow. */
 int epx_ragged_flows(const epx_ragged_call_t *call, const void *x);
+/* Whether a combine into `out` goes by ragged_home. */
+int epx_ragged_homes(const epx_ragged_call_t *call, const void *y, const void *out);
+epx_status_t epx_ragged_home(const epx_ragged_call_t *call, const void *y, void *out, int here);
 /* here: 0 behind the push of the lists, 1 behind the wait. */
 epx_status_t epx_ragged_flow(const epx_ragged_call_t *call, const void *x, void *rows, int here);
 

@@ -129,7 +129,7 @@ static void log_choice(const epx_ragged_t *ragged)
         env->group_name, wire, times.assignment, times.rank, times.link_cost, times.wire_rows);
 }
 
-/* Words of parts, which are compared with epochs. */
+/* Words of parts and of streams, which are compared with epochs. */
 static epx_status_t clear_words(const epx_ragged_t *ragged)
 {
     const epx_transport_env_t *env = &ragged->base.env;
@@ -139,6 +139,11 @@ static epx_status_t clear_words(const epx_ragged_t *ragged)
         status =
             env->device->fill((char *)env->segment.base + ragged->areas.slots + i * slot->bytes + slot->words,
                               0, (size_t)(slot->counters - slot->words), NULL);
+    for (int32_t lane = 0; lane < env->shape->lanes && status == EPX_OK; lane++) {
+        int64_t at = ragged->areas.returns + lane * ragged->areas.return_bytes + ragged->areas.return_words;
+        status = env->device->fill((char *)env->segment.base + at, 0,
+                                   (size_t)(ragged->areas.return_bytes - ragged->areas.return_words), NULL);
+    }
     return status;
 }
 

@@ -208,9 +208,9 @@ static int leaves_own_sums(const epx_ragged_call_t *call)
            call->move == EPX_MOVE_COMBINE && !checks && !epx_ragged_is_staged(call->ragged);
 }
 
-static const void **kept_y(const epx_ragged_call_t *call)
+static const void *kept_y(const epx_ragged_call_t *call)
 {
-    return &epx_ragged_state(call->ragged, call->plan)->own[call->wave % call->shape->depth].y;
+    return epx_ragged_state(call->ragged, call->plan)->own[call->wave % call->shape->depth].y;
 }
 
 /* What all sums have in common. */
@@ -243,10 +243,8 @@ static epx_status_t send_sums(const epx_ragged_call_t *call, const target_t *to,
     args.list = (const int32_t *)(void *)epx_ragged_slot_at(call, call->slot->list);
     if (!call->backward)
         args.weights = (const float *)(void *)epx_ragged_slot_at(call, call->slot->weights);
-    if (leaves_own_sums(call)) {
+    if (leaves_own_sums(call))
         args.without = call->shape->rank + 1;
-        *kept_y(call) = rows;
-    }
     args.begun = epx_move_begun(&call->ragged->base, call->plan);
     return call->kernels->ragged_return(&args, call->stream);
 }
@@ -257,7 +255,7 @@ epx_status_t epx_ragged_add_own(const epx_ragged_call_t *call)
     int32_t rank = call->shape->rank;
     if (!leaves_own_sums(call))
         return EPX_OK;
-    epx_k_ragged_return_t args = new_return(call, &call->target[0], *kept_y(call));
+    epx_k_ragged_return_t args = new_return(call, &call->target[0], kept_y(call));
     args.runs += rank;
     args.rows = epx_ragged_pairs(call, plan->home_count) + rank;
     args.run_count = 1;
@@ -298,6 +296,10 @@ static epx_status_t send_home_to(const epx_ragged_call_t *call, const target_t *
 epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots)
 {
     epx_status_t status = epx_ragged_fill_staged_home(call);
+    if (status == EPX_OK && call->home_out != NULL) {
+        status = epx_ragged_home(call, rows, call->home_out, 0);
+        return status == EPX_OK ? epx_ragged_count_sent(call) : status;
+    }
     for (const target_t *to = call->target; to < call->target + call->targets && status == EPX_OK; to++)
         status = send_home_to(call, to, rows, dots);
     return status == EPX_OK ? epx_ragged_count_sent(call) : status;

@@ -13,14 +13,14 @@
 #include "gpu/check.h"
 
 extern const gpu_test_t gpu_load_tests[], gpu_move_tests[], gpu_sum_tests[], gpu_check_tests[],
-    gpu_ids_tests[], gpu_ragged_tests[], gpu_flow_tests[], gpu_pooled_tests[], gpu_ring_tests[],
-    gpu_words_tests[];
+    gpu_ids_tests[], gpu_ragged_tests[], gpu_flow_tests[], gpu_home_tests[], gpu_pooled_tests[],
+    gpu_ring_tests[], gpu_words_tests[];
 
-static const gpu_test_t *const tables[] = {gpu_load_tests, gpu_move_tests,   gpu_sum_tests,  gpu_check_tests,
-                                           gpu_ids_tests,  gpu_ragged_tests, gpu_flow_tests, gpu_pooled_tests,
-                                           gpu_ring_tests, gpu_words_tests};
+static const gpu_test_t *const tables[] = {
+    gpu_load_tests, gpu_move_tests, gpu_sum_tests,    gpu_check_tests, gpu_ids_tests,  gpu_ragged_tests,
+    gpu_flow_tests, gpu_home_tests, gpu_pooled_tests, gpu_ring_tests,  gpu_words_tests};
 
-enum { TWINS_MAX = 96, FAILURES_MAX = 5 };
+enum { TWINS_MAX = 128, FAILURES_MAX = 5 };
 
 static int small, only_list, factor = 1, most = INT_MAX;
 static uint64_t first_seed = 1, seed;

@@ -344,7 +344,8 @@ static epx_status_t stamp(const struct epx_k_stamp *args, epx_stream_t stream)
     return guarded_enqueue(stream, run_stamp, args, sizeof(*args));
 }
 
-static const epx_flow_limits_t flow_limits = {.bytes = 0, .align = 1}; /* wherever they may */
+static const epx_flow_limits_t flow_limits = {
+    .bytes = 0, .align = 1, .home_bytes = 0}; /* wherever they may */
 
 const epx_kernels_t guarded_kernels = {
     .read_ids = read_ids,
@@ -376,4 +377,5 @@ const epx_kernels_t guarded_kernels = {
     .lane = lane,
     .ragged_flow = guarded_ragged_flow,
     .flow_limits = &flow_limits,
+    .ragged_home = guarded_ragged_home,
 };

@@ -99,6 +99,7 @@ epx_status_t guarded_pooled_pack(const struct epx_k_pooled_pack *args, epx_strea
 epx_status_t guarded_ragged_layout(const struct epx_k_ragged_layout *args, epx_stream_t stream);
 epx_status_t guarded_ragged_return(const struct epx_k_ragged_return *args, epx_stream_t stream);
 epx_status_t guarded_ragged_flow(const struct epx_k_ragged_flow *args, epx_stream_t stream);
+epx_status_t guarded_ragged_home(const struct epx_k_ragged_home *args, epx_stream_t stream);
 epx_status_t guarded_ring_layout(const struct epx_k_ring_layout *args, epx_stream_t stream);
 epx_status_t guarded_ring_block(const struct epx_k_ring_block *args, epx_stream_t stream);
 

@@ -261,6 +261,40 @@ epx_status_t guarded_ragged_flow(const struct epx_k_ragged_flow *args, epx_strea
     return guarded_enqueue(stream, run_ragged_flow, args, sizeof(*args));
 }
 
+static void run_ragged_home(void *payload)
+{
+    epx_k_ragged_home_t *a = payload;
+    a->y = at(a->y);
+    a->out = at(a->out);
+    a->runs = at(a->runs);
+    a->rows = at(a->rows);
+    a->first = at(a->first);
+    a->count = at(a->count);
+    a->list = at(a->list);
+    a->weights = at(a->weights);
+    a->home_start = at(a->home_start);
+    a->home_count = at(a->home_count);
+    a->own_base = at(a->own_base);
+    a->own_first = at(a->own_first);
+    a->own_count = at(a->own_count);
+    a->own_list = at(a->own_list);
+    a->own_weights = at(a->own_weights);
+    a->home = at(a->home);
+    a->tokens = at(a->tokens);
+    a->used = at(a->used);
+    a->gate = at(a->gate);
+    a->call.lane = at(a->call.lane);
+    a->call.head = at(a->call.head);
+    a->dst = open_peers(a->dst, a->ranks);
+    must(epx_host_ragged_home(a, NULL));
+    free((void *)(size_t)a->dst);
+}
+
+epx_status_t guarded_ragged_home(const struct epx_k_ragged_home *args, epx_stream_t stream)
+{
+    return guarded_enqueue(stream, run_ragged_home, args, sizeof(*args));
+}
+
 typedef struct ring {
     epx_k_ring_layout_t a;
     epx_shape_t shape;

@@ -265,7 +265,7 @@ static epx_status_t fault_return(const epx_k_ragged_return_t *args, epx_stream_t
 }
 
 /* Rows that befall something go by push. */
-static const epx_flow_limits_t no_flow = {.bytes = INT64_MAX, .align = 1};
+static const epx_flow_limits_t no_flow = {.bytes = INT64_MAX, .align = 1, .home_bytes = INT64_MAX};
 
 const epx_kernels_t *epx_fault_kernels(epx_fault_t *fault, const epx_kernels_t *kernels)
 {
