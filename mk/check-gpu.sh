@@ -107,9 +107,15 @@ fi
 limit=$((limit < 90 ? limit : 90))
 job=("$apart" --filter nccl/one_rank_of_a_job)
 perf=("$TEST_BUILD/bin/epx-perf" --device cuda --fabric nccl --transport all --op all --tokens 512 --width 1024 -i 3)
+large=("$TEST_BUILD/bin/epx-perf" --device cuda --fabric nccl --ranks 2 --transport ragged --capacity-factor dropless
+    --waves 1 --wire rank --graph --tokens 2048 --width 7168 --top-k 8 --experts 64 -i 5 --op 'dispatch,combine')
 if [ "$count" -lt 2 ] || [ -z "$apart" ]; then
-    left_out+=('a GPU for each of several ranks, and launchers: one GPU')
+    left_out+=('a GPU for each of several ranks, large rows and launchers: one GPU')
 else
+    # What kernels do from some size on alone (rows used while others travel): no test of a suite is as large.
+    # shellcheck disable=SC2016  # for the inner shell
+    part large bash -c 'alone "$@"' '' "${large[@]}"
+    count large
     if command -v mpirun > /dev/null; then
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
         # shellcheck disable=SC2016  # for the inner shell
