@@ -12,11 +12,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/network.h"
 #include "fabric/ucx/internal.h"
 
-enum { TICK_MS = 100, POLLED_MAX = 1024, PROGRESS_MAX = 256, PROGRESS_SOME = 4 };
+enum { TICK_MS = 100, STOOD_MS = 1000, POLLED_MAX = 1024, PROGRESS_MAX = 256, PROGRESS_SOME = 4 };
 
 static struct {
     pthread_mutex_t life; /* taking and releasing */
@@ -32,6 +33,7 @@ static struct {
     uint64_t removals;    /* of fabrics from the list */
     int knows_transports; /* under life */
     atomic_int can_share, has_puts;
+    atomic_llong stood_ns, ran_on_ns; /* the last time that the thread stood still, and when it ran on */
 } engine = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 void epx_ucx_lock(void) { pthread_mutex_lock(&engine.lock); }
@@ -158,12 +160,32 @@ static int list_processes(struct pollfd *polled, ucx_peer_t **whose)
     return count;
 }
 
+/* The thread looks up every TICK_MS at least: a longer silence is that of a process that was stopped. */
+static void note_standstill(int64_t *looked_ns)
+{
+    int64_t now_ns = epx_clock_ns();
+    if (now_ns - *looked_ns >= (int64_t)STOOD_MS * 1000000) {
+        atomic_store(&engine.stood_ns, now_ns - *looked_ns);
+        atomic_store(&engine.ran_on_ns, now_ns);
+    }
+    *looked_ns = now_ns;
+}
+
+int epx_ucx_stood_still(int64_t for_ms, int64_t within_ms)
+{
+    int64_t stood_ns = atomic_load(&engine.stood_ns), ran_on_ns = atomic_load(&engine.ran_on_ns);
+    return stood_ns >= (int64_t)STOOD_MS * 1000000 && stood_ns >= for_ms * 1000000 &&
+           epx_clock_ns() - ran_on_ns < within_ms * 1000000;
+}
+
 static void *run_engine(void *nothing)
 {
     static struct pollfd polled[POLLED_MAX + 2];
     static ucx_peer_t *whose[POLLED_MAX];
+    int64_t looked_ns = epx_clock_ns();
     epx_ucx_lock();
     while (!engine.stop) {
+        note_standstill(&looked_ns);
         (void)epx_ucx_progress();
         bury_fabrics();
         if (ucp_worker_arm(engine.worker) != UCS_OK) { /* there is more to do */

@@ -187,6 +187,11 @@ void epx_ucx_engine_close(ucx_fabric_t *fabric);
 void epx_ucx_engine_drop(ucx_fabric_t *fabric);
 /* Without the lock: one look from a waiting thread. */
 void epx_ucx_help(void);
+
+/* Whether this process stood still (stopped, or without a processor) for `for_ms`, a second at least, and has
+ * run on for less than `within_ms`. */
+int epx_ucx_stood_still(int64_t for_ms, int64_t within_ms);
+
 /* A peer's process has ended: it is dead, unless it had closed. Any thread. */
 void epx_ucx_bury(ucx_peer_t *peer);
 /* Whether the network puts by itself. */

@@ -43,7 +43,8 @@ static int all_there(const ucx_fabric_t *fabric)
 }
 
 /* Nobody else joined and lives. They may have decided without this rank and left, so that it looks for a
- * while whether word of that is still on its way. */
+ * while whether word of that is still on its way. Over connections that their ends have closed it may never
+ * come: a rank that stood still for so long that they may have missed it does not go on alone. */
 static int is_alone(const ucx_fabric_t *fabric)
 {
     for (int32_t p = 0; p < fabric->base.ranks; p++)
@@ -80,7 +81,8 @@ static void join(ucx_fabric_t *fabric)
             epx_ucx_set(fabric, p, at(fabric, fabric->layout.joined, fabric->base.rank), 1);
 }
 
-/* Waits until somebody has decided; decides where it is this rank's turn. */
+/* Waits until somebody has decided; decides where it is this rank's turn. Nobody is a member where it came
+ * too late. */
 static void meet(ucx_fabric_t *fabric, int64_t timeout_ms, uint8_t *member)
 {
     int64_t begin_ns = epx_clock_ns(), deadline_ns = begin_ns + timeout_ms * 1000000;
@@ -94,7 +96,8 @@ static void meet(ucx_fabric_t *fabric, int64_t timeout_ms, uint8_t *member)
         int waited = !is_alone(fabric) || now_ns >= begin_ns + (int64_t)ALONE_MS * 1000000;
         if ((leader == me && ((all_there(fabric) && waited) || now_ns >= deadline_ns)) ||
             now_ns >= deadline_ns + (int64_t)GRACE_MS * 1000000 * (me + 1)) {
-            decide(fabric, member);
+            if (!is_alone(fabric) || !epx_ucx_stood_still(timeout_ms / 2, timeout_ms + GRACE_MS))
+                decide(fabric, member);
             return;
         }
         if (fabric->far_count > 0)
