@@ -130,7 +130,7 @@ else
     if "${PYTHON:-python3}" -c 'import torch.distributed.run' 2> /dev/null; then
         # shellcheck disable=SC2016  # for the inner shell
         part torchrun bash -c 'alone "$@"' '' "${PYTHON:-python3}" -m torch.distributed.run --no-python \
-            --nproc-per-node "$count" --master-port $((20000 + $$ % 20000)) "${job[@]}"
+            --nproc-per-node "$count" --master-port $((20000 + $$ % 12000)) "${job[@]}"
         count torchrun
     else
         left_out+=("torchrun: ${PYTHON:-python3} has no PyTorch")

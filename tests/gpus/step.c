@@ -41,7 +41,7 @@ pid_t start_rank(const char *test, int rank, int ranks)
     pid_t process = -1;
     snprintf(variables[0], sizeof(variables[0]), "EPX_RANK=%d", rank);
     snprintf(variables[1], sizeof(variables[1]), "EPX_WORLD_SIZE=%d", ranks);
-    snprintf(variables[2], sizeof(variables[2]), "EPX_ROOT=127.0.0.1:%d", 20000 + (int)getpid() % 20000);
+    snprintf(variables[2], sizeof(variables[2]), "EPX_ROOT=127.0.0.1:%d", 20000 + (int)getpid() % 12000);
     for (; environ[n] != NULL && n < 1000; n++)
         names[n] = environ[n];
     for (int i = 0; i < 3; i++)

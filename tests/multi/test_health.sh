@@ -201,7 +201,7 @@ json 'len({(p["a"], p["b"]) for p in d["pairs"]}) == 10'
 run epx-health --probe --ranks 2 --probe-ms 5; expect_code 3
 # As processes of a launcher: one rank answers for all.
 for rank in 0 1 2; do
-    EPX_RANK=$rank EPX_WORLD_SIZE=3 EPX_ROOT=127.0.0.1:$((20000 + $$ % 20000)) timeout 60 "$bin/epx-health" --probe --probe-ms 5 \
+    EPX_RANK=$rank EPX_WORLD_SIZE=3 EPX_ROOT=127.0.0.1:$((20000 + $$ % 12000)) timeout 60 "$bin/epx-health" --probe --probe-ms 5 \
         --slow 0.01 > "$fake/rank$rank" 2>&1 &
 done
 wait

@@ -12,7 +12,7 @@ skip() {
 folder=$(mktemp -d /dev/shm/epx-report-XXXXXX)
 trap 'rm -rf "$folder" "$out" "$err"' EXIT
 export UCX_HANDLE_ERRORS=none UCX_LOG_LEVEL=fatal UCX_TLS=tcp,self EPX_HANG_MS=1500 EPX_ON_HANG=abort EPX_WORLD_SIZE=4
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000))
 # Hosts were started at different times: their monotonic clocks have nothing to do with each other.
 apart=(unshare --time --monotonic 100000 --boottime 100000)
 "${apart[@]}" true 2> /dev/null || apart=()

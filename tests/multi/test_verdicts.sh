@@ -73,7 +73,8 @@ expect_err '^  action     go on without the host .*exit code 76'
 
 # Ranks that do not agree are told so before anything is computed; each is a process.
 if "$bin/epx-info" -f | grep -Eq '^[* ]*ucx +[0-9]'; then
-    root=127.0.0.1:$((20000 + RANDOM % 20000))
+    # Below what systems give to connections (32768 and more), which others of this machine have.
+    root=127.0.0.1:$((20000 + RANDOM % 12000))
     (EPX_RANK=1 EPX_TRANSPORT=ring EPX_WORLD_SIZE=2 EPX_ROOT=$root UCX_LOG_LEVEL=fatal timeout 60 "$bin/epx-train" \
         "${small[@]}" --ep 2 > /dev/null 2>&1; echo $? > "$folder/other") &
     EPX_RANK=0 EPX_WORLD_SIZE=2 EPX_ROOT=$root UCX_LOG_LEVEL=fatal run epx-train "${small[@]}" --ep 2
@@ -85,7 +86,7 @@ if "$bin/epx-info" -f | grep -Eq '^[* ]*ucx +[0-9]'; then
 
     # A rank is killed, then one is stopped, while the group recovers: nobody waits for it until a time-out.
     for do in kill stop; do
-        root=127.0.0.1:$((20000 + RANDOM % 20000)) fault='rank=1 op=dispatch seq=128 peer=0 at=signal.pre do=drop'
+        root=127.0.0.1:$((20000 + RANDOM % 12000)) fault='rank=1 op=dispatch seq=128 peer=0 at=signal.pre do=drop'
         for seq in 127 128 129 130 131; do
             fault="$fault; rank=2 at=register seq=$seq do=$do"
         done
