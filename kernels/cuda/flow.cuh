@@ -8,6 +8,7 @@
 #include <epx/kernels_ragged.h>
 
 #include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/system.cuh"
 
 namespace epx
 {
@@ -18,13 +19,6 @@ static_assert(EPX_FLOW_PARTS <= 32 && EPX_FLOW_RANKS_MAX <= 32, "each is a lane'
 __device__ inline void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 /* What loads have acquired may be read by bulk copies from here on. */
 __device__ inline void to_bulk_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
-
-__device__ inline uint64_t load_word(const uint64_t *word)
-{
-    uint64_t value;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-    return value;
-}
 
 __device__ inline void store_word(uint64_t *word, uint64_t value)
 {

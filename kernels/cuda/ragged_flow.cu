@@ -54,7 +54,7 @@ template <typename B> struct flow {
     /* F3. */
     __device__ bool has_come(int32_t part)
     {
-        bool here = !is_other() || load_word(word(args.rank, part, lane_id())) == epoch;
+        bool here = !is_other() || load_acquire(word(args.rank, part, lane_id())) == epoch;
         if (!__all_sync(ALL, here))
             return false;
         __syncwarp();

@@ -19,12 +19,8 @@ namespace
 /* Of SHARES blocks SENDERS send. */
 enum { SENDERS = 10, SHARES = 33, LOOK_NS = 100, NAP_NS = 300, LINGER_NS = 100000 };
 
-__device__ inline uint32_t now_ns()
-{
-    uint64_t t;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return (uint32_t)(t & 0x7fffffff);
-}
+/* A clock of 31 bits: differences up to two seconds. */
+__device__ inline uint32_t short_ns() { return (uint32_t)(now_ns() & 0x7fffffff); }
 
 /* One warp that sends. */
 template <typename B, typename T, int N> struct home_sender {
@@ -214,8 +210,8 @@ template <typename B, typename T, int N> struct home_user {
             uint32_t now = 0;
             if (lane_id() == 0) {
                 if (adder.is_idle()) /* H5 */
-                    now = facts.rounds_of(*(const volatile uint64_t *)mine) >= rounds ? now_ns() | 1 : 0;
-                seen = load_word(word);
+                    now = facts.rounds_of(*(const volatile uint64_t *)mine) >= rounds ? short_ns() | 1 : 0;
+                seen = load_acquire(word);
             }
             known = facts.rounds_of(__shfl_sync(ALL, seen, 0));
             if (known > round) {
