@@ -10,18 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/perf/case.h"
+#include "bench/perf/own.h"
 #include "src/core/services.h"
-#include "src/device/registry.h"
-#include "src/fabric/registry.h"
 #include "tools/common/program.h"
 
 enum { ROWS = 0, ANSWERS = 1, CHANNELS = 2, TIMEOUT_MS = 30000 };
 
 struct epx_perf_fabric {
-    epx_fabric_t *fabric;
-    epx_segment_t segment;
-    epx_allocator_t allocator;
+    epx_perf_own_t own;
     int64_t each, all; /* bytes for one peer; for all others */
     int64_t room;      /* of a share for every rank, this one too */
     int64_t arrivals;  /* where they begin in the segment */
@@ -39,8 +35,8 @@ static void add_send(alone_t *a, epx_post_t *post, int32_t peer, int64_t local, 
 {
     if (bytes == 0)
         return;
-    if ((a->fabric->caps & EPX_FABRIC_LOADSTORE) != 0)
-        memcpy((char *)a->segment.peer_ptr[peer] + remote, (const char *)a->segment.base + local,
+    if ((a->own.fabric->caps & EPX_FABRIC_LOADSTORE) != 0)
+        memcpy((char *)a->own.segment.peer_ptr[peer] + remote, (const char *)a->own.segment.base + local,
                (size_t)bytes);
     else
         a->send[post->send_count++] =
@@ -49,7 +45,7 @@ static void add_send(alone_t *a, epx_post_t *post, int32_t peer, int64_t local, 
 
 static void add_receive(alone_t *a, epx_post_t *post, int32_t peer, int64_t local, int64_t bytes)
 {
-    if (bytes > 0 && (a->fabric->caps & EPX_FABRIC_LOADSTORE) == 0)
+    if (bytes > 0 && (a->own.fabric->caps & EPX_FABRIC_LOADSTORE) == 0)
         a->receive[post->receive_count++] = (epx_piece_t){.peer = peer, .local = local, .bytes = bytes};
 }
 
@@ -58,7 +54,7 @@ static epx_post_t new_post(const alone_t *a, int32_t channel, int32_t peer)
     return (epx_post_t){.channel = channel,
                         .epoch = {.add = a->epoch},
                         .peer = peer,
-                        .segment = &a->segment,
+                        .segment = &a->own.segment,
                         .sends = a->send,
                         .receives = a->receive};
 }
@@ -71,7 +67,7 @@ static epx_status_t wait_for(const alone_t *a, int32_t channel, int32_t peer)
                        .mode = EPX_WAIT_AT_LEAST,
                        .timeout_ms = a->timeout_ms};
     epx_wait_result_t result;
-    epx_status_t status = a->fabric->ops->wait(a->fabric, &wait, &result, NULL);
+    epx_status_t status = a->own.fabric->ops->wait(a->own.fabric, &wait, &result, NULL);
     if (status == EPX_OK)
         return status;
     return epx_services()->fail(status,
@@ -82,14 +78,14 @@ static epx_status_t wait_for(const alone_t *a, int32_t channel, int32_t peer)
 
 static epx_status_t all_ways(alone_t *a)
 {
-    int32_t ranks = a->fabric->ranks, me = a->fabric->rank;
+    int32_t ranks = a->own.fabric->ranks, me = a->own.fabric->rank;
     epx_post_t post = new_post(a, ROWS, EPX_ALL_PEERS);
     for (int32_t i = 1; i < ranks; i++) {
         int32_t to = (me + i) % ranks, from = (me + ranks - i) % ranks;
         add_send(a, &post, to, to * a->each, a->arrivals + me * a->each, a->each);
         add_receive(a, &post, from, a->arrivals + from * a->each, a->each);
     }
-    epx_status_t status = a->fabric->ops->post(a->fabric, &post, NULL);
+    epx_status_t status = a->own.fabric->ops->post(a->own.fabric, &post, NULL);
     return status == EPX_OK ? wait_for(a, ROWS, EPX_ALL_PEERS) : status;
 }
 
@@ -102,7 +98,7 @@ static int32_t partner_of(int32_t rank, int32_t ranks)
 
 static epx_status_t one_way(alone_t *a)
 {
-    int32_t me = a->fabric->rank, partner = partner_of(me, a->fabric->ranks);
+    int32_t me = a->own.fabric->rank, partner = partner_of(me, a->own.fabric->ranks);
     epx_post_t post = new_post(a, ROWS, partner), answer = new_post(a, ANSWERS, partner);
     if (partner < 0)
         return EPX_OK;
@@ -110,19 +106,19 @@ static epx_status_t one_way(alone_t *a)
         add_send(a, &post, partner, 0, a->arrivals, a->all);
     else
         add_receive(a, &post, partner, a->arrivals, a->all);
-    epx_status_t status = a->fabric->ops->post(a->fabric, &post, NULL);
+    epx_status_t status = a->own.fabric->ops->post(a->own.fabric, &post, NULL);
     if (status == EPX_OK)
         status = wait_for(a, me < partner ? ANSWERS : ROWS, partner);
-    return status == EPX_OK && me > partner ? a->fabric->ops->post(a->fabric, &answer, NULL) : status;
+    return status == EPX_OK && me > partner ? a->own.fabric->ops->post(a->own.fabric, &answer, NULL) : status;
 }
 
 /* Both ends of a pair count: who gets tells that it has. */
 static int64_t sent_by(const alone_t *a, epx_perf_op_t op)
 {
-    int32_t partner = partner_of(a->fabric->rank, a->fabric->ranks);
+    int32_t partner = partner_of(a->own.fabric->rank, a->own.fabric->ranks);
     if (op == EPX_PERF_FABRIC)
         return a->all;
-    return partner > a->fabric->rank ? a->all : 0;
+    return partner > a->own.fabric->rank ? a->all : 0;
 }
 
 int epx_perf_fabric_round(epx_perf_player_t *player, epx_perf_op_t op)
@@ -131,7 +127,7 @@ int epx_perf_fabric_round(epx_perf_player_t *player, epx_perf_op_t op)
     a->epoch++;
     epx_status_t status = op == EPX_PERF_FABRIC ? all_ways(a) : one_way(a);
     if (status != EPX_OK)
-        a->fabric->ops->abort(a->fabric, -1);
+        a->own.fabric->ops->abort(a->own.fabric, -1);
     player->mine->remote_bytes[op] = sent_by(a, op);
     return epx_rank_check(player->self, status, epx_perf_op_name(op));
 }
@@ -149,7 +145,7 @@ static int arrived(const alone_t *a, int64_t at, int32_t r, int64_t from, int64_
 {
     for (int64_t i = 0; i < bytes; i += (int64_t)sizeof(uint64_t)) {
         uint64_t word;
-        memcpy(&word, (const char *)a->segment.base + at + i, sizeof word);
+        memcpy(&word, (const char *)a->own.segment.base + at + i, sizeof word);
         if (word != word_of(r, (from + i) / (int64_t)sizeof word))
             return 0;
     }
@@ -158,7 +154,7 @@ static int arrived(const alone_t *a, int64_t at, int32_t r, int64_t from, int64_
 
 static int is_right(const alone_t *a, epx_perf_op_t op, int32_t *culprit_p)
 {
-    int32_t ranks = a->fabric->ranks, me = a->fabric->rank, partner = partner_of(me, ranks);
+    int32_t ranks = a->own.fabric->ranks, me = a->own.fabric->rank, partner = partner_of(me, ranks);
     int right = 1;
     if (op == EPX_PERF_FABRIC_ONE_WAY) {
         *culprit_p = partner;
@@ -177,7 +173,7 @@ int epx_perf_fabric_check(epx_perf_player_t *player)
     int rc = EPX_EXIT_OK;
     for (int op = EPX_PERF_FABRIC; op <= EPX_PERF_FABRIC_ONE_WAY && a != NULL && rc == EPX_EXIT_OK; op++) {
         int32_t culprit = -1;
-        memset((char *)a->segment.base + a->arrivals, 0, (size_t)a->room);
+        memset((char *)a->own.segment.base + a->arrivals, 0, (size_t)a->room);
         rc = epx_perf_meet(player); /* nobody sends before all have cleared */
         if (rc == EPX_EXIT_OK)
             rc = epx_perf_fabric_round(player, (epx_perf_op_t)op);
@@ -192,70 +188,6 @@ int epx_perf_fabric_check(epx_perf_player_t *player)
 }
 
 /* ---- set-up ------------------------------------------------------------------------------------------------------- */
-
-static void *allocate(void *context, size_t bytes, size_t alignment, int device_memory)
-{
-    (void)context;
-    (void)alignment;
-    (void)device_memory;
-    return epx_tool_alloc(1, bytes);
-}
-
-static void release(void *context, void *memory, size_t bytes, int device_memory)
-{
-    (void)context;
-    (void)bytes;
-    (void)device_memory;
-    free(memory);
-}
-
-static int gather(void *context, const void *send, void *receive, size_t bytes)
-{
-    epx_perf_player_t *player = context;
-    return epx_comm_allgather(player->self->comm, send, receive, bytes) == EPX_OK ? 0 : -1;
-}
-
-static const epx_fabric_ops_t *fabric_of(const char *name)
-{
-    for (int32_t i = 0; i < epx_fabric_count(); i++)
-        if (strcmp(epx_fabric_at(i)->name, name) == 0)
-            return epx_fabric_at(i)->ops;
-    return NULL;
-}
-
-static int open_fabric(epx_perf_player_t *player, alone_t *a)
-{
-    const epx_fabric_ops_t *ops = fabric_of(player->info.fabric);
-    epx_bootstrap_t bootstrap = EPX_BOOTSTRAP_INIT;
-    if (ops == NULL)
-        return epx_rank_fail(player->self, EPX_EXIT_FAILED, "--op fabric: fabric %s is not of this build",
-                             player->info.fabric);
-    bootstrap.context = player;
-    bootstrap.rank = player->self->rank;
-    bootstrap.size = player->self->ranks;
-    bootstrap.allgather = gather;
-    a->allocator = (epx_allocator_t){.allocate = allocate, .release = release};
-    epx_fabric_config_t config = {.name = "epx-perf: the fabric alone",
-                                  .bootstrap = bootstrap,
-                                  .device = epx_device_of_host(),
-                                  .channels = CHANNELS,
-                                  .failure_channels = 1,
-                                  .exchange_channels = 1,
-                                  .exchange_bytes = 64,
-                                  .segments_max = 1,
-                                  .caps = ops->caps_among != NULL ? ops->caps_among(player->shared->one_clock)
-                                                                  : ops->caps,
-                                  .allocator = &a->allocator,
-                                  .services = epx_services()};
-    int rc = epx_rank_check(player->self, ops->open(&config, &a->fabric), "a fabric of its own");
-    if (rc != EPX_EXIT_OK)
-        return rc;
-    size_t bytes = (size_t)(a->arrivals + a->room);
-    void *memory =
-        ops->segment_allocate != NULL ? ops->segment_allocate(a->fabric, bytes) : epx_tool_alloc(1, bytes);
-    return epx_rank_check(player->self, ops->segment_open(a->fabric, memory, bytes, &a->segment),
-                          "a segment");
-}
 
 static void lay_out(alone_t *a, int64_t bytes, int32_t ranks)
 {
@@ -285,10 +217,11 @@ int epx_perf_fabric_open(epx_perf_player_t *player)
     a->send = epx_tool_alloc((size_t)ranks, sizeof *a->send);
     a->receive = epx_tool_alloc((size_t)ranks, sizeof *a->receive);
     lay_out(a, (int64_t)bytes, ranks);
-    rc = open_fabric(player, a);
+    rc = epx_perf_own_open(player, "epx-perf: the fabric alone", CHANNELS, (size_t)(a->arrivals + a->room),
+                           &a->own);
     for (int64_t i = 0; i < a->room && rc == EPX_EXIT_OK; i += (int64_t)sizeof(uint64_t)) {
         uint64_t word = word_of(player->self->rank, i / (int64_t)sizeof word);
-        memcpy((char *)a->segment.base + i, &word, sizeof word);
+        memcpy((char *)a->own.segment.base + i, &word, sizeof word);
     }
     return rc == EPX_EXIT_OK && s->check ? epx_perf_fabric_check(player) : rc;
 }
@@ -298,8 +231,7 @@ void epx_perf_fabric_close(epx_perf_player_t *player)
     alone_t *a = player->alone;
     if (a == NULL)
         return;
-    if (a->fabric != NULL)
-        a->fabric->ops->close(&a->fabric);
+    epx_perf_own_close(&a->own);
     free(a->send);
     free(a->receive);
     free(a);

@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/perf/case.h"
-#include "src/core/services.h"
+#include "bench/perf/own.h"
 #include "src/fabric/nccl/api.h"
-#include "src/fabric/registry.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
 
@@ -17,9 +15,7 @@ enum { RUNS = 9 };
 
 typedef struct link_bench {
     epx_perf_player_t *player;
-    epx_allocator_t allocator;
-    epx_fabric_t *fabric;
-    epx_segment_t segment;
+    epx_perf_own_t own;
     int64_t bytes, rows; /* that this rank sends, whole rows of the case */
     epx_perf_twin_t from, runs;
     void *next; /* the next rank's segment, as this GPU sees it */
@@ -27,77 +23,13 @@ typedef struct link_bench {
     nccl_comm_t comm; /* of its own; NULL: there is none */
 } link_bench_t;
 
-/* ---- a fabric for it -------------------------------------------------------------------------------------------- */
-
-static void *allocate(void *context, size_t bytes, size_t alignment, int device_memory)
-{
-    const epx_device_ops_t *device = context;
-    return device_memory ? device->allocate(bytes, alignment) : epx_tool_alloc(1, bytes);
-}
-
-static void release(void *context, void *memory, size_t bytes, int device_memory)
-{
-    const epx_device_ops_t *device = context;
-    if (device_memory)
-        device->release(memory, bytes);
-    else
-        free(memory);
-}
-
-static int gather(void *context, const void *send, void *receive, size_t bytes)
-{
-    epx_perf_player_t *player = context;
-    return epx_comm_allgather(player->self->comm, send, receive, bytes) == EPX_OK ? 0 : -1;
-}
-
-static const epx_fabric_ops_t *fabric_of(const char *name)
-{
-    for (int32_t i = 0; i < epx_fabric_count(); i++)
-        if (strcmp(epx_fabric_at(i)->name, name) == 0)
-            return epx_fabric_at(i)->ops;
-    return NULL;
-}
-
-static int open_fabric(link_bench_t *b)
-{
-    epx_perf_player_t *player = b->player;
-    const epx_device_ops_t *device = player->side.device;
-    const epx_fabric_ops_t *ops = fabric_of(player->info.fabric);
-    epx_bootstrap_t bootstrap = EPX_BOOTSTRAP_INIT;
-    bootstrap.context = player;
-    bootstrap.rank = player->self->rank;
-    bootstrap.size = player->self->ranks;
-    bootstrap.allgather = gather;
-    b->allocator =
-        (epx_allocator_t){.context = (void *)(uintptr_t)device, .allocate = allocate, .release = release};
-    epx_fabric_config_t config = {.name = "epx-perf: the link",
-                                  .bootstrap = bootstrap,
-                                  .device = device,
-                                  .channels = 1,
-                                  .failure_channels = 1,
-                                  .exchange_channels = 1,
-                                  .exchange_bytes = 64,
-                                  .segments_max = 1,
-                                  .caps = ops->caps,
-                                  .allocator = &b->allocator,
-                                  .services = epx_services()};
-    int rc = epx_rank_check(player->self, ops->open(&config, &b->fabric), "a fabric for the link");
-    if (rc != EPX_EXIT_OK)
-        return rc;
-    size_t bytes = (size_t)b->bytes;
-    void *memory = ops->segment_allocate != NULL ? ops->segment_allocate(b->fabric, bytes)
-                                                 : device->allocate(bytes, 256);
-    return epx_rank_check(player->self, ops->segment_open(b->fabric, memory, bytes, &b->segment),
-                          "a segment");
-}
-
 /* ---- the three ways --------------------------------------------------------------------------------------------- */
 
 static epx_status_t by_stores(link_bench_t *b)
 {
     const epx_perf_case_t *shared = b->player->shared;
     epx_k_push_t args = {.units = shared->sm_budget,
-                         .dst = b->segment.peer_ptr,
+                         .dst = b->own.segment.peer_ptr,
                          .runs = b->runs.device,
                          .run_count = 1,
                          .part = {{.kind = EPX_PART_COPY,
@@ -128,7 +60,7 @@ static epx_status_t by_all_to_all(link_bench_t *b)
             continue;
         failed =
             b->api->send((char *)b->from.device + at, each, NCCL_INT8, r, b->comm, b->player->side.stream) ||
-            b->api->receive((char *)b->segment.base + at, each, NCCL_INT8, r, b->comm,
+            b->api->receive((char *)b->own.segment.base + at, each, NCCL_INT8, r, b->comm,
                             b->player->side.stream);
         at += each;
     }
@@ -214,7 +146,7 @@ static int open_memory(link_bench_t *b)
         rc = epx_rank_check(player->self,
                             side->device->fill(b->from.device, 0x3c, b->from.bytes, side->stream), "a fill");
     return rc == EPX_EXIT_OK
-               ? epx_perf_fetch(player->self, side, &b->next, b->segment.peer_ptr + next, sizeof b->next)
+               ? epx_perf_fetch(player->self, side, &b->next, b->own.segment.peer_ptr + next, sizeof b->next)
                : rc;
 }
 
@@ -238,7 +170,7 @@ static int try_all_to_all(link_bench_t *b)
 static int run(link_bench_t *b)
 {
     epx_perf_link_t link = {.bytes = b->bytes};
-    int rc = open_fabric(b);
+    int rc = epx_perf_own_open(b->player, "epx-perf: the link", 1, (size_t)b->bytes, &b->own);
     if (rc == EPX_EXIT_OK)
         rc = open_memory(b);
     if (rc == EPX_EXIT_OK)
@@ -273,8 +205,7 @@ int epx_perf_measure_link(epx_perf_player_t *player)
         rc = run(&b);
     if (b.comm != NULL)
         b.api->comm_destroy(b.comm);
-    if (b.fabric != NULL)
-        b.fabric->ops->close(&b.fabric);
+    epx_perf_own_close(&b.own);
     epx_perf_twin_free(player->side.device, &b.from);
     epx_perf_twin_free(player->side.device, &b.runs);
     return rc;
