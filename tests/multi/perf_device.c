@@ -97,9 +97,9 @@ Test(perf_device, latency_and_budgets)
     free(text);
 }
 
-static void give(void *stub, const char *name, const void *value, size_t bytes)
+static void give(void *fake, const char *name, const void *value, size_t bytes)
 {
-    void *at = stub != NULL ? dlsym(stub, name) : NULL;
+    void *at = fake != NULL ? dlsym(fake, name) : NULL;
     cr_assert(at != NULL, "%s: %s", name, dlerror());
     memcpy(at, value, bytes);
 }
@@ -112,10 +112,10 @@ static void a_gpu_each(void)
     static char path[512]; /* is kept */
     const char *build = getenv("TEST_BUILD");
     snprintf(path, sizeof(path), "%s/tests/plugins/nccl.so", build != NULL ? build : "build");
-    void *stub = dlopen(path, RTLD_NOW);
-    give(stub, "stub_allocate", &guarded_device.allocate, sizeof(guarded_device.allocate));
-    give(stub, "stub_enqueue", &enqueue, sizeof(enqueue));
-    give(stub, "stub_open", &open, sizeof(open));
+    void *fake = dlopen(path, RTLD_NOW);
+    give(fake, "fake_allocate", &guarded_device.allocate, sizeof(guarded_device.allocate));
+    give(fake, "fake_enqueue", &enqueue, sizeof(enqueue));
+    give(fake, "fake_open", &open, sizeof(open));
     epx_nccl_stand_in(path);
     guarded_apart = 1;
 }

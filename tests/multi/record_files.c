@@ -403,9 +403,9 @@ static void *load_nccl(const char *path, int version)
     cr_assert_eq(system(command), 0);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     cr_assert_not_null(library, "%s", dlerror());
-    int *stub_version = dlsym(library, "stub_version");
-    cr_assert_not_null(stub_version);
-    *stub_version = version;
+    int *fake_version = dlsym(library, "fake_version");
+    cr_assert_not_null(fake_version);
+    *fake_version = version;
     return library;
 }
 

@@ -3,7 +3,7 @@
  * what fabric `nccl` does with NCCL is tested with it where there is no GPU. SPDX-License-Identifier:
  * Apache-2.0
  *
- * The test sets the variables; `stub_version` is what ncclGetVersion says.
+ * The test sets the variables; `fake_version` is what ncclGetVersion says.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -41,17 +41,17 @@ typedef struct window {
     void *memory[];
 } window_t;
 
-EXPORT int stub_version = 23007;
-EXPORT void *(*stub_allocate)(size_t bytes, size_t alignment);
-EXPORT void (*stub_release)(void *memory, size_t bytes);
-EXPORT int stub_reach; /* how many ranks loads and stores reach; 0: all */
-EXPORT int (*stub_enqueue)(void *stream, void (*run)(void *), const void *args, size_t bytes);
-EXPORT void *(*stub_open)(const void *memory);
-EXPORT int stub_no_window; /* 1: one rank alone gets no window, as from 2.28.3 */
-EXPORT int stub_broken;    /* 1: communicators say that a peer is gone */
-EXPORT void (*stub_comes)(
+EXPORT int fake_version = 23007;
+EXPORT void *(*fake_allocate)(size_t bytes, size_t alignment);
+EXPORT void (*fake_release)(void *memory, size_t bytes);
+EXPORT int fake_reach; /* how many ranks loads and stores reach; 0: all */
+EXPORT int (*fake_enqueue)(void *stream, void (*run)(void *), const void *args, size_t bytes);
+EXPORT void *(*fake_open)(const void *memory);
+EXPORT int fake_no_window; /* 1: one rank alone gets no window, as from 2.28.3 */
+EXPORT int fake_broken;    /* 1: communicators say that a peer is gone */
+EXPORT void (*fake_comes)(
     int rank);        /* before a rank comes to the others in what is collective; NULL: nothing */
-EXPORT int stub_live; /* allocations, windows and communicators that are there */
+EXPORT int fake_live; /* allocations, windows and communicators that are there */
 
 static struct {
     pthread_mutex_t mutex;
@@ -65,12 +65,12 @@ static struct {
     size_t bytes;
 } taken[4096];
 
-static void count(int by) { __atomic_add_fetch(&stub_live, by, __ATOMIC_SEQ_CST); }
+static void count(int by) { __atomic_add_fetch(&fake_live, by, __ATOMIC_SEQ_CST); }
 
 static void comes(int rank)
 {
-    if (stub_comes != NULL)
-        stub_comes(rank);
+    if (fake_comes != NULL)
+        fake_comes(rank);
 }
 
 static void arrive(meeting_t *m)
@@ -90,7 +90,7 @@ static void arrive(meeting_t *m)
 EXPORT int ncclGetVersion(int *version);
 int ncclGetVersion(int *version)
 {
-    *version = stub_version;
+    *version = fake_version;
     return 0;
 }
 
@@ -173,7 +173,7 @@ EXPORT int ncclCommDestroy(comm_t *comm);
 int ncclCommDestroy(comm_t *comm) { return ncclCommAbort(comm); }
 
 EXPORT const char *ncclGetErrorString(int result);
-const char *ncclGetErrorString(int result) { return result == 0 ? "no error" : "the stub refuses"; }
+const char *ncclGetErrorString(int result) { return result == 0 ? "no error" : "the fake refuses"; }
 
 EXPORT const char *ncclGetLastError(comm_t *comm);
 const char *ncclGetLastError(comm_t *comm)
@@ -185,7 +185,7 @@ const char *ncclGetLastError(comm_t *comm)
 EXPORT int ncclMemAlloc(void **memory, size_t bytes);
 int ncclMemAlloc(void **memory, size_t bytes)
 {
-    *memory = stub_allocate(bytes, 4096);
+    *memory = fake_allocate(bytes, 4096);
     pthread_mutex_lock(&all.mutex);
     for (size_t i = 0; *memory != NULL && i < sizeof(taken) / sizeof(taken[0]); i++) {
         if (taken[i].memory != NULL)
@@ -224,7 +224,7 @@ int ncclCommWindowRegister(comm_t *comm, void *memory, size_t bytes, window_t **
     (void)bytes;
     if (flags != 1)
         return 4;
-    if (stub_no_window && m->ranks == 1) {
+    if (fake_no_window && m->ranks == 1) {
         *window = NULL;
         return 0;
     }
@@ -251,7 +251,7 @@ int ncclCommWindowDeregister(comm_t *comm, window_t *window)
 EXPORT team_t ncclTeamLsa(comm_t *comm);
 team_t ncclTeamLsa(comm_t *comm)
 {
-    int ranks = comm->meeting->ranks, reach = stub_reach > 0 ? stub_reach : ranks;
+    int ranks = comm->meeting->ranks, reach = fake_reach > 0 ? fake_reach : ranks;
     return (team_t){.ranks = reach < ranks ? reach : ranks, .rank = comm->rank % reach, .stride = 1};
 }
 
@@ -318,7 +318,7 @@ static int take_parcel(meeting_t *m, struct comm *comm, const group_op_t *op)
                 comm->rank, op->bytes);
         abort();
     }
-    memcpy(stub_open(op->memory), stub_open(parcel->from), op->bytes);
+    memcpy(fake_open(op->memory), fake_open(parcel->from), op->bytes);
     *at = parcel->next;
     parcel->is_taken = 1;
     pthread_cond_broadcast(&m->changed);
@@ -377,7 +377,7 @@ int ncclGroupEnd(void)
     pthread_mutex_lock(&group->comm->meeting->mutex);
     group->comm->running++;
     pthread_mutex_unlock(&group->comm->meeting->mutex);
-    return stub_enqueue(group->stream, run_group, &group, sizeof(group)) == 0 ? 0 : 3;
+    return fake_enqueue(group->stream, run_group, &group, sizeof(group)) == 0 ? 0 : 3;
 }
 
 static int add_op(int is_send, void *memory, size_t n, int type, int peer, comm_t *comm, void *stream)
@@ -408,7 +408,7 @@ EXPORT int ncclCommGetAsyncError(comm_t *comm, int *state);
 int ncclCommGetAsyncError(comm_t *comm, int *state)
 {
     (void)comm;
-    *state = __atomic_load_n(&stub_broken, __ATOMIC_SEQ_CST) ? 6 : 0;
+    *state = __atomic_load_n(&fake_broken, __ATOMIC_SEQ_CST) ? 6 : 0;
     return 0;
 }
 

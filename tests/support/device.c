@@ -39,16 +39,16 @@ static void choose_fabric(void)
     if (wanted == NULL || strcmp(wanted, "nccl") != 0)
         return;
     if (library != NULL) {
-        void *stub = dlopen(library, RTLD_NOW);
+        void *fake = dlopen(library, RTLD_NOW);
         epx_status_t (*enqueue)(epx_stream_t, guarded_run_fn, const void *, size_t) = guarded_enqueue;
         void *(*open)(const void *) = guarded_open;
-        if (stub == NULL) {
+        if (fake == NULL) {
             fprintf(stderr, "TEST_NCCL=%s: %s\n", library, dlerror());
             exit(2);
         }
-        give(stub, "stub_allocate", &device.ops->allocate, sizeof(device.ops->allocate));
-        give(stub, "stub_enqueue", &enqueue, sizeof(enqueue));
-        give(stub, "stub_open", &open, sizeof(open));
+        give(fake, "fake_allocate", &device.ops->allocate, sizeof(device.ops->allocate));
+        give(fake, "fake_enqueue", &enqueue, sizeof(enqueue));
+        give(fake, "fake_open", &open, sizeof(open));
         epx_nccl_stand_in(library);
     }
     guarded_apart = 1;

@@ -15,12 +15,12 @@
 #include "support/guarded.h"
 #include "support/guarded_kernels.h"
 
-static void *stub;
+static void *fake;
 static char path[512];
 
 static void give(const char *name, const void *value, size_t bytes)
 {
-    void *at = dlsym(stub, name);
+    void *at = dlsym(fake, name);
     cr_assert(at != NULL, "%s", name);
     memcpy(at, value, bytes);
 }
@@ -30,18 +30,18 @@ static void take(const char *name, int version)
 {
     const char *build = getenv("TEST_BUILD");
     snprintf(path, sizeof(path), "%s/tests/plugins/%s", build != NULL ? build : "build", name);
-    stub = dlopen(path, RTLD_NOW);
-    cr_assert(stub != NULL, "%s", dlerror());
-    give("stub_version", &version, sizeof(version));
+    fake = dlopen(path, RTLD_NOW);
+    cr_assert(fake != NULL, "%s", dlerror());
+    give("fake_version", &version, sizeof(version));
     const int zero = 0; /* what another test in this process has set */
-    give("stub_reach", &zero, sizeof(zero));
-    give("stub_no_window", &zero, sizeof(zero));
-    give("stub_broken", &zero, sizeof(zero));
+    give("fake_reach", &zero, sizeof(zero));
+    give("fake_no_window", &zero, sizeof(zero));
+    give("fake_broken", &zero, sizeof(zero));
     epx_status_t (*enqueue)(epx_stream_t, guarded_run_fn, const void *, size_t) = guarded_enqueue;
     void *(*open)(const void *) = guarded_open;
-    give("stub_allocate", &guarded_device.allocate, sizeof(guarded_device.allocate));
-    give("stub_enqueue", &enqueue, sizeof(enqueue));
-    give("stub_open", &open, sizeof(open));
+    give("fake_allocate", &guarded_device.allocate, sizeof(guarded_device.allocate));
+    give("fake_enqueue", &enqueue, sizeof(enqueue));
+    give("fake_open", &open, sizeof(open));
     epx_nccl_stand_in(path);
 }
 
@@ -149,7 +149,7 @@ Test(nccl, what_overlaps_is_refused_with_both_names_whichever_group_had_it_first
     epx_segment_t segment;
     const size_t bytes = 65536;
     take("nccl.so", 23007);
-    int *live = dlsym(stub, "stub_live");
+    int *live = dlsym(fake, "fake_live");
     epx_fabric_t *first = open_alone("first"), *second = open_alone("second");
     char *memory = epx_fabric_nccl.segment_allocate(first, bytes);
     cr_assert(memory != NULL);
@@ -176,8 +176,8 @@ Test(nccl, one_rank_needs_no_window)
     const int yes = 1;
     epx_segment_t segment;
     take("nccl.so", 22907);
-    give("stub_no_window", &yes, sizeof(yes));
-    int *live = dlsym(stub, "stub_live");
+    give("fake_no_window", &yes, sizeof(yes));
+    int *live = dlsym(fake, "fake_live");
     epx_fabric_t *fabric = open_alone("alone");
     char *memory = epx_fabric_nccl.segment_allocate(fabric, 4096);
     cr_assert_eq(epx_fabric_nccl.segment_open(fabric, memory, 4096, &segment), EPX_OK, "%s",
@@ -273,7 +273,7 @@ static void play_pair(pair_t pair[RANKS])
     for (int r = 0; r < RANKS; r++)
         pthread_join(thread[r], NULL);
     pthread_barrier_destroy(&meeting.barrier);
-    int *live = dlsym(stub, "stub_live");
+    int *live = dlsym(fake, "fake_live");
     cr_expect_eq(*live, 0, "%d of NCCL's things are left", *live);
 }
 
@@ -305,7 +305,7 @@ Test(nccl, ranks_out_of_reach_learn_of_the_other_way)
 {
     const int one = 1;
     take("nccl.so", 23007);
-    give("stub_reach", &one, sizeof(one));
+    give("fake_reach", &one, sizeof(one));
     pair_t pair[RANKS] = {{.rank = 0, .caps = epx_fabric_nccl.caps, .bytes = 4096},
                           {.rank = 1, .caps = epx_fabric_nccl.caps, .bytes = 4096}};
     play_pair(pair);
@@ -322,7 +322,7 @@ Test(nccl, a_communicator_that_breaks_ends_waits, .timeout = 45)
     take("nccl.so", 23007);
     pair_t pair[RANKS] = {{.rank = 0, .caps = epx_fabric_nccl.caps_apart, .bytes = 4096},
                           {.rank = 1, .caps = epx_fabric_nccl.caps_apart, .bytes = 4096}};
-    give("stub_broken", &yes, sizeof(yes));
+    give("fake_broken", &yes, sizeof(yes));
     play_pair(pair);
     for (int r = 0; r < RANKS; r++) {
         cr_expect_eq(pair[r].opened, EPX_OK, "rank %d: %s", r, pair[r].text);
