@@ -24,10 +24,14 @@ typedef struct epx_bootstrap {
     int (*allgather)(void *context, const void *send, void *receive, size_t bytes);
 } epx_bootstrap_t;
 
+#ifdef __cplusplus
+#define EPX_BOOTSTRAP_INIT EPX_BEGUN(epx_bootstrap_t)
+#else
 #define EPX_BOOTSTRAP_INIT                        \
     {                                             \
         .size_of_struct = sizeof(epx_bootstrap_t) \
     }
+#endif
 
 /*
  * All processes of the job, by what the launcher says (EPX_RANK, EPX_WORLD_SIZE and EPX_ROOT, PMIx,

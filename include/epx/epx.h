@@ -22,6 +22,25 @@
 
 #include <epx/status.h>
 
+/*
+ * What an EPX_*_INIT value is: all zero but for the size, which every such struct has in front. C++ warns of
+ * initialisers that leave members out, and has had designated ones since C++20 only, so there it is a value.
+ */
+#ifdef __cplusplus
+extern "C++" { /* also where a C++ program includes this within extern "C" */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+template <class T> constexpr T epx_begun() { return T{sizeof(T)}; }
+#pragma GCC diagnostic pop
+}
+#define EPX_BEGUN(type) epx_begun<type>()
+#else
+#define EPX_BEGUN(type)      \
+    {                        \
+        .size = sizeof(type) \
+    }
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -142,10 +161,7 @@ typedef struct epx_group_config {
                           caller's computation has the others; 0: all. Ranks may differ */
 } epx_group_config_t;
 
-#define EPX_GROUP_CONFIG_INIT              \
-    {                                      \
-        .size = sizeof(epx_group_config_t) \
-    }
+#define EPX_GROUP_CONFIG_INIT EPX_BEGUN(epx_group_config_t)
 
 /* Bytes of one group on one rank, by item. Equal on all ranks of a group. */
 #define EPX_MEMORY_ITEMS 16
@@ -163,10 +179,7 @@ typedef struct epx_memory {
     int64_t plan_handle_bytes; /* host memory of one plan's handle (not part of the total) */
 } epx_memory_t;
 
-#define EPX_MEMORY_INIT              \
-    {                                \
-        .size = sizeof(epx_memory_t) \
-    }
+#define EPX_MEMORY_INIT EPX_BEGUN(epx_memory_t)
 
 /* What a group became. Strings are owned by the group. */
 typedef struct epx_group_info {
@@ -190,10 +203,7 @@ typedef struct epx_group_info {
     const char *path; /* in words: "stores in one process", "stores through NCCL windows", ... */
 } epx_group_info_t;
 
-#define EPX_GROUP_INFO_INIT              \
-    {                                    \
-        .size = sizeof(epx_group_info_t) \
-    }
+#define EPX_GROUP_INFO_INIT EPX_BEGUN(epx_group_info_t)
 
 /* Version of the loaded library, "0.1.0". */
 const char *epx_version(void);
@@ -305,10 +315,7 @@ typedef struct epx_routing {
     epx_type_t weight_type;       /* EPX_FP32 (default); anything else is EPX_ERR_ARG */
 } epx_routing_t;
 
-#define EPX_ROUTING_INIT              \
-    {                                 \
-        .size = sizeof(epx_routing_t) \
-    }
+#define EPX_ROUTING_INIT EPX_BEGUN(epx_routing_t)
 
 /*
  * Decides who goes where and who is dropped. Collective. ids and weights are read before it returns (host) or
@@ -336,10 +343,7 @@ typedef struct epx_plan_stats {
     int64_t tokens;                               /* T */
 } epx_plan_stats_t;
 
-#define EPX_PLAN_STATS_INIT              \
-    {                                    \
-        .size = sizeof(epx_plan_stats_t) \
-    }
+#define EPX_PLAN_STATS_INIT EPX_BEGUN(epx_plan_stats_t)
 
 /* kept and dropped_receiver are complete after the first pass's last dispatch. Not collective; synchronises
  * `stream`. */
@@ -390,10 +394,7 @@ typedef struct epx_batch {
     const void *row_aux;        /* device [rows_max, aux_bytes], NULL when aux_bytes is 0 */
 } epx_batch_t;
 
-#define EPX_BATCH_INIT              \
-    {                               \
-        .size = sizeof(epx_batch_t) \
-    }
+#define EPX_BATCH_INIT EPX_BEGUN(epx_batch_t)
 
 /*
  * Sends x [T, H] (device, row type) to the experts of wave `wave` and waits for the rows of this rank's

@@ -39,10 +39,7 @@ typedef struct epx_health_config {
     const char *nvml;  /* another library than libnvidia-ml.so.1; "": none */
 } epx_health_config_t;
 
-#define EPX_HEALTH_CONFIG_INIT              \
-    {                                       \
-        .size = sizeof(epx_health_config_t) \
-    }
+#define EPX_HEALTH_CONFIG_INIT EPX_BEGUN(epx_health_config_t)
 
 typedef struct epx_health *epx_health_h;
 
@@ -83,10 +80,15 @@ typedef struct epx_health_use {
     int32_t own;        /* percent of this process alone; -1: not known */
 } epx_health_use_t;
 
+#ifdef __cplusplus
+#define EPX_HEALTH_USE_INIT \
+    epx_health_use_t { sizeof(epx_health_use_t), -1, 0, 0, 0, -1 }
+#else
 #define EPX_HEALTH_USE_INIT                                        \
     {                                                              \
         .size = sizeof(epx_health_use_t), .percent = -1, .own = -1 \
     }
+#endif
 
 /*
  * Asks NVML, which is opened at the first call of a process: `nvml` names it then (NULL: libnvidia-ml.so.1).
@@ -105,10 +107,18 @@ typedef struct epx_health_follow_config {
     int64_t interval_ms;        /* between two looks; 0: 1000 */
 } epx_health_follow_config_t;
 
+#ifdef __cplusplus
+#define EPX_HEALTH_FOLLOW_CONFIG_INIT                                                   \
+    epx_health_follow_config_t                                                          \
+    {                                                                                   \
+        sizeof(epx_health_follow_config_t), EPX_HEALTH_CONFIG_INIT, nullptr, nullptr, 0 \
+    }
+#else
 #define EPX_HEALTH_FOLLOW_CONFIG_INIT                                                \
     {                                                                                \
         .size = sizeof(epx_health_follow_config_t), .health = EPX_HEALTH_CONFIG_INIT \
     }
+#endif
 
 typedef struct epx_health_follow *epx_health_follow_h;
 

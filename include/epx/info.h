@@ -104,10 +104,7 @@ typedef struct epx_nccl_info {
     char problem[512]; /* why fabric nccl cannot use it; "": it can, as far as versions go */
 } epx_nccl_info_t;
 
-#define EPX_NCCL_INFO_INIT              \
-    {                                   \
-        .size = sizeof(epx_nccl_info_t) \
-    }
+#define EPX_NCCL_INFO_INIT EPX_BEGUN(epx_nccl_info_t)
 
 /* EPX_ERR_ARG for a struct that was not begun so. */
 epx_status_t epx_nccl_describe(epx_nccl_info_t *info_p);

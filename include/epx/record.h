@@ -50,10 +50,7 @@ typedef struct epx_recorder_config {
     int32_t no_watchdog;     /* 1: this process looks at nothing; another one may */
 } epx_recorder_config_t;
 
-#define EPX_RECORDER_CONFIG_INIT              \
-    {                                         \
-        .size = sizeof(epx_recorder_config_t) \
-    }
+#define EPX_RECORDER_CONFIG_INIT EPX_BEGUN(epx_recorder_config_t)
 
 /*
  * Opens the file of one rank and, with the first one of a process, its watchdog thread. Not collective, waits
@@ -112,10 +109,7 @@ typedef struct epx_record_group {
     uint64_t signature; /* of what must be equal on all ranks (shape, type, version); 0: not given */
 } epx_record_group_t;
 
-#define EPX_RECORD_GROUP_INIT              \
-    {                                      \
-        .size = sizeof(epx_record_group_t) \
-    }
+#define EPX_RECORD_GROUP_INIT EPX_BEGUN(epx_record_group_t)
 
 /* Registers a group: its id, > 0; 0 where there is no recorder or no room (64 groups at a time). */
 int32_t epx_record_group(epx_recorder_h recorder, const epx_record_group_t *group);
@@ -132,10 +126,7 @@ typedef struct epx_record_op {
     int64_t bytes;
 } epx_record_op_t;
 
-#define EPX_RECORD_OP_INIT              \
-    {                                   \
-        .size = sizeof(epx_record_op_t) \
-    }
+#define EPX_RECORD_OP_INIT EPX_BEGUN(epx_record_op_t)
 
 /*
  * Stamps, in this order: enqueue when the call is made, begin when it is on its way (host collectives: at
@@ -245,10 +236,7 @@ typedef struct epx_verdict {
                           "" */
 } epx_verdict_t;
 
-#define EPX_VERDICT_INIT              \
-    {                                 \
-        .size = sizeof(epx_verdict_t) \
-    }
+#define EPX_VERDICT_INIT EPX_BEGUN(epx_verdict_t)
 
 /* The job's last verdict as this process knows it (kind NONE: silence). Never blocks. */
 epx_status_t epx_record_verdict(epx_recorder_h recorder, epx_verdict_t *verdict_p);
@@ -276,10 +264,7 @@ typedef struct epx_rank_now {
     char marker[56];
 } epx_rank_now_t;
 
-#define EPX_RANK_NOW_INIT              \
-    {                                  \
-        .size = sizeof(epx_rank_now_t) \
-    }
+#define EPX_RANK_NOW_INIT EPX_BEGUN(epx_rank_now_t)
 
 /* The records in a folder, of any subset of a job's ranks; of several jobs the one that began last.
  * EPX_ERR_ARG: there is none (says what was found). May take half a second where the job runs, to see which

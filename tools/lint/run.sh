@@ -20,18 +20,23 @@ format() {
         sed 's/:\([0-9]*\):[0-9]*:/:\1:/' | sort -u -t: -k1,2
 }
 
-# compile LANGUAGE HEADER FLAGS...: prints what the compiler has against a file that holds nothing but this header.
+# compile LANGUAGE HEADER FLAGS...: prints what the compiler has against a file that holds nothing but this header, and a
+# variable of each EPX_*_INIT of a public one: what is wrong with a macro shows where it is used.
 compile() {
     local language=$1 header=$2
     shift 2
-    printf '#include "%s"\n' "$header" |
+    {
+        printf '#include "%s"\n' "$header"
+        [[ $header != include/epx/* ]] || sed -n 's/^#define EPX_\([A-Z_]*\)_INIT\b.*/\L\1/p' "$header" | sort -u |
+            while read -r name; do printf 'epx_%s_t %s = EPX_%s_INIT;\n' "$name" "$name" "${name^^}"; done
+    } |
         $CC -fsyntax-only -x "$language" -D_GNU_SOURCE -Wall -Wextra -Werror -I. -Iinclude -Isrc "$@" - 2>&1 |
         grep -E '(error|fatal error|warning):' | head -n 1
 }
 
 # Each header stands on its own. Headers of parts that this build lacks have nothing to stand on.
 headers() {
-    local absent header complaint
+    local absent header complaint standard
     absent=$(sed -n 's/^EXCLUDE += //p' "$BUILD/config.mk" 2> /dev/null | tr ' ' '\n' | sed -n 's|/%\.c$||p')
     for header in "${code[@]}"; do
         case $header in *.h) ;; *) continue ;; esac
@@ -41,8 +46,10 @@ headers() {
         [ -z "$complaint" ] || echo "$header:1: does not compile on its own: $complaint"
         case $header in include/epx/*) ;; *) continue ;; esac
         command -v c++ > /dev/null || continue
-        complaint=$(compile c++ "$header" -std=c++17)
-        [ -z "$complaint" ] || echo "$header:1: does not compile as C++: $complaint"
+        for standard in c++17 c++20; do
+            complaint=$(compile c++ "$header" -std=$standard -Wpedantic)
+            [ -z "$complaint" ] || echo "$header:1: does not compile as $standard: $complaint"
+        done
     done
 }
 
