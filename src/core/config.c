@@ -263,14 +263,26 @@ static int parse_number(const epx_config_row_t *row, const char *text, double *v
     return end != text && *end == '\0' && errno == 0 && *value_p > 0 && *value_p <= row->most;
 }
 
-static epx_status_t parse_fault(const epx_config_row_t *row, const char *text, char *problem, size_t bytes,
-                                char *to)
+/* Text that fills its room may have been cut. */
+static epx_status_t check_length(const epx_config_row_t *row, const epx_setting_t *setting, char *problem,
+                                 size_t bytes, const char *what_to_do)
 {
+    char source[96];
+    if (strlen(setting->value) + 1 < (size_t)row->bytes)
+        return EPX_OK;
+    name_source(setting, source, sizeof(source));
+    snprintf(problem, bytes, "%s is longer than %d bytes; %s", source, row->bytes - 2, what_to_do);
+    return EPX_ERR_ARG;
+}
+
+static epx_status_t parse_fault(const epx_config_row_t *row, const epx_setting_t *setting, char *problem,
+                                size_t bytes, char *to)
+{
+    const char *text = setting->value;
     epx_fault_spec_t spec;
-    if (strlen(text) + 1 >= (size_t)row->bytes) {
-        snprintf(problem, bytes, "EPX_FAULT is longer than %d bytes; leave rules out", row->bytes - 2);
-        return EPX_ERR_ARG;
-    }
+    epx_status_t status = check_length(row, setting, problem, bytes, "leave rules out");
+    if (status != EPX_OK)
+        return status;
     if (to != NULL)
         snprintf(to, (size_t)row->bytes, "%s", text);
     return epx_fault_parse(text, &spec, problem, bytes);
@@ -306,14 +318,16 @@ static epx_status_t parse_value(const epx_config_row_t *row, const epx_setting_t
             return EPX_OK;
         snprintf(problem, bytes, "%s=%s: this version has no such part; unset it", setting->variable, text);
         return EPX_ERR_UNSUPPORTED;
-    case ROW_FAULT: return parse_fault(row, text, problem, bytes, to);
+    case ROW_FAULT: return parse_fault(row, setting, problem, bytes, to);
     case ROW_TEXT:
         while (row->choices != NULL && row->choices[known] != NULL && strcmp(row->choices[known], text) != 0)
             known++;
         if (row->choices != NULL && row->choices[known] == NULL)
             return bad_value(setting, problem, bytes, epx_nearest(text, row->choices, known));
-        if (row->at == TO(on_hang) && !is_on_hang(text))
+        if ((row->at == TO(on_hang) && !is_on_hang(text)) || (row->at == TO(record) && text[0] == '\0'))
             return bad_value(setting, problem, bytes, NULL);
+        if (check_length(row, setting, problem, bytes, "give a shorter one") != EPX_OK)
+            return EPX_ERR_ARG;
         if (to != NULL)
             snprintf(to, (size_t)row->bytes, "%s", text);
         return EPX_OK;

@@ -71,6 +71,10 @@ epx_status_t epx_record_open(const epx_recorder_config_t *config, epx_recorder_h
         return status;
     const char *job = config->job != NULL ? config->job : "job";
     resolve(config, &settings);
+    if (settings.record[0] == '\0') /* the program's: the environment's is refused with the setting */
+        return epx_fail(EPX_ERR_ARG,
+                        "epx_record_open: the folder is \"\"; give a name, or NULL for a new one "
+                        "under /dev/shm");
     if (strcmp(settings.record, "off") == 0) {
         *recorder_p = NULL;
         return EPX_OK;

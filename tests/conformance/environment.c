@@ -101,8 +101,28 @@ Test(environment, values_that_are_none)
         {"ragged", "EPX_DEVICE", "hots", .status = EPX_ERR_ARG, .word = "\"host\""},
         {"ragged", "EPX_LOG", "loud", .status = EPX_ERR_ARG, .word = "EPX_LOG=loud"},
         {"ragged", "EPX_RAGGED_WAVES", "abc", .status = EPX_ERR_ARG, .word = "EPX_RAGGED_WAVES=abc"},
+        {"ragged", "EPX_RECORD", "", .status = EPX_ERR_ARG, .word = "EPX_RECORD= is not one of"},
     };
     TRY(settings);
+}
+
+/* What is too long is not cut: a part of a name is another folder, a part of a command another command. */
+Test(environment, texts_without_end)
+{
+    static const char *const names[] = {"EPX_TRANSPORT", "EPX_STATS",       "EPX_RECORD",
+                                        "EPX_ON_HANG",   "EPX_ON_HANG_CMD", "EPX_FAULT"};
+    static const size_t lengths[] = {511, 512, 4000};
+    char text[4001], word[64];
+    for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++)
+        for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+            memset(text, 'x', sizeof(text));
+            memcpy(text, "/tmp/", 5);
+            if (strcmp(names[n], "EPX_ON_HANG") == 0)
+                memcpy(text, "failover:/", 10);
+            text[lengths[i]] = '\0';
+            snprintf(word, sizeof(word), "%s is longer than 510 bytes", names[n]);
+            try_setting(&(setting_t){.name = names[n], .value = text, .status = EPX_ERR_ARG, .word = word});
+        }
 }
 
 Test(environment, values_that_hold)

@@ -367,6 +367,20 @@ Test(record_files, what_was_mended_is_not_ended_late)
     waitpid(first, NULL, 0);
 }
 
+Test(record_files, a_folder_without_a_name_is_refused)
+{
+    epx_recorder_config_t config = EPX_RECORDER_CONFIG_INIT;
+    epx_recorder_h recorder = NULL;
+    config.folder = "", config.ranks = 1;
+    cr_expect_eq(epx_record_open(&config, &recorder), EPX_ERR_ARG);
+    cr_expect_not_null(strstr(epx_last_error(), "the folder is \"\""), "%s", epx_last_error());
+    setenv("EPX_RECORD", "", 1);
+    config.folder = folder;
+    cr_expect_eq(epx_record_open(&config, &recorder), EPX_ERR_ARG);
+    cr_expect_not_null(strstr(epx_last_error(), "EPX_RECORD= is not one of"), "%s", epx_last_error());
+    cr_expect_null(recorder);
+}
+
 /* ---- size and cost ---------------------------------------------------------------------------------------------- */
 
 Test(record_files, under_four_mebibytes_for_any_number_of_ranks)
