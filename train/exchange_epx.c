@@ -90,7 +90,7 @@ static int through_dispatch_rows_backward(epx_exchange_t *exchange, int64_t laye
 
 static int through_step(epx_exchange_t *exchange)
 {
-    return epx_train_status(epx_step(self(exchange)->group));
+    return epx_train_setting_status(epx_step(self(exchange)->group)); /* EPX_STATS */
 }
 
 static int through_discard(epx_exchange_t *exchange)
@@ -191,26 +191,19 @@ static int learn(through_epx_t *through, const epx_group_config_t *config)
     return EPX_TRAIN_OK;
 }
 
-/* Settings that the library refuses are the user's, of the command line or the environment. */
-static int open_status(epx_status_t status)
-{
-    int code = epx_train_status(status);
-    return status == EPX_ERR_ARG ? EPX_TRAIN_USAGE : code;
-}
-
 /* Where each routing decides how many waves there are, nothing can be kept per wave, and the model dispatches
  * again in the backward pass; the group must have been opened for that. */
 static int open_group(through_epx_t *through, epx_comm_h comm, epx_group_config_t *config)
 {
     epx_group_info_t info = EPX_GROUP_INFO_INIT;
-    int code = open_status(epx_group_open(comm, config, &through->group));
+    int code = epx_train_setting_status(epx_group_open(comm, config, &through->group));
     if (code == EPX_TRAIN_OK)
         code = epx_train_status(epx_group_info(through->group, &info));
     if (code != EPX_TRAIN_OK || info.waves != 0 || config->backward == EPX_BACKWARD_RECOMPUTE)
         return code;
     epx_group_close(&through->group);
     config->backward = EPX_BACKWARD_RECOMPUTE;
-    return open_status(epx_group_open(comm, config, &through->group));
+    return epx_train_setting_status(epx_group_open(comm, config, &through->group));
 }
 
 static int create_plans(through_epx_t *through)
@@ -226,7 +219,7 @@ static int through_recover(epx_exchange_t *exchange, const char *transport)
     through_epx_t *through = self(exchange);
     snprintf(through->transport, sizeof through->transport, "failover:%s", transport);
     through->config.transport = through->transport;
-    int code = open_status(epx_group_recover(through->group, &through->config));
+    int code = epx_train_setting_status(epx_group_recover(through->group, &through->config));
     for (int64_t i = 0; i < exchange->layers; i++)
         epx_plan_destroy(&through->plan[i]);
     if (code == EPX_TRAIN_OK)

@@ -23,7 +23,7 @@ typedef struct rank {
 static void *run_rank(void *argument)
 {
     rank_t *rank = argument;
-    rank->code = epx_train_status(epx_pin_rank(rank->comm, NULL));
+    rank->code = epx_train_setting_status(epx_pin_rank(rank->comm, NULL));
     if (rank->code == EPX_TRAIN_OK)
         rank->code = rank->run(rank->comm, rank->number, rank->context);
     if (rank->code != EPX_TRAIN_OK) {
@@ -77,7 +77,7 @@ int epx_ranks_run(int64_t ranks, int (*run)(epx_comm_h comm, int64_t rank, void 
 {
     epx_comm_h world = NULL;
     epx_math_gemm_setup();
-    int code = epx_train_status(epx_comm_world(&world));
+    int code = epx_train_setting_status(epx_comm_world(&world));
     if (code != EPX_TRAIN_OK)
         return code;
     int64_t size = epx_comm_size(world);

@@ -22,6 +22,12 @@ int epx_train_status(epx_status_t status)
                           epx_status_name(status));
 }
 
+int epx_train_setting_status(epx_status_t status)
+{
+    int code = epx_train_status(status);
+    return status == EPX_ERR_ARG ? EPX_TRAIN_USAGE : code;
+}
+
 int epx_train_agree(epx_comm_h world, int code)
 {
     int64_t worst = code;

@@ -8,6 +8,10 @@
  * consequence (fail.h). */
 int epx_train_status(epx_status_t status);
 
+/* The same, and EPX_TRAIN_USAGE for EPX_ERR_ARG, of calls that read settings: those that the library refuses
+ * are the user's, of the command line or the environment. */
+int epx_train_setting_status(epx_status_t status);
+
 /* 1: a status of this thread has said that going on would be wrong (CORRUPT, MISMATCH). */
 int epx_train_must_stop(void);
 

@@ -142,7 +142,8 @@ static double call_time(player_t *player)
     epx_plan_h plan = NULL;
     double time = 0;
     if (!failed(player))
-        epx_rank_check(player->self, epx_group_open(player->self->comm, &config, &group), "group open");
+        epx_rank_check_settings(player->self, epx_group_open(player->self->comm, &config, &group),
+                                "group open");
     if (!failed(player))
         epx_rank_check(player->self, epx_plan_create(group, 0, NULL, &plan), "plan create");
     if (!failed(player))

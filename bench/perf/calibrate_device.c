@@ -167,7 +167,8 @@ static void open_side(player_t *player)
     epx_group_config_t config = epx_calibration_group(bench->settings, player->self->ranks);
     epx_perf_side_choose(player->self, player->self->rank, config.fabric, config.device);
     if (!failed(player))
-        check(player, epx_group_open(player->self->comm, &config, &player->group), "group open");
+        epx_rank_check_settings(player->self, epx_group_open(player->self->comm, &config, &player->group),
+                                "group open");
     if (!failed(player))
         check(player, epx_group_info(player->group, &info), "group info");
     if (!failed(player) && player->self->rank == 0)

@@ -292,7 +292,8 @@ static int play(epx_rank_t *self)
     if (rc == EPX_EXIT_OK)
         rc = epx_perf_side_choose(self, player.local_rank, shared->config.fabric, shared->config.device);
     if (rc == EPX_EXIT_OK)
-        rc = epx_rank_check(self, epx_group_open(self->comm, &shared->config, &player.group), "group open");
+        rc = epx_rank_check_settings(self, epx_group_open(self->comm, &shared->config, &player.group),
+                                     "group open");
     if (rc != EPX_EXIT_OK)
         return rc;
     rc = epx_rank_check(self, epx_group_info(player.group, &player.info), "group info");

@@ -111,7 +111,7 @@ typedef struct trial {
     epx_comm_h *comm[ARMS]; /* [ranks] */
     pthread_barrier_t meet;
     atomic_llong cpu[ARMS]; /* of a step, summed over ranks */
-    atomic_int failed;
+    atomic_int failed;      /* the first failure's exit code; 0: none */
     char error[512];
     double *wall_ratio, *cpu_ratio; /* [rounds * pairs] */
     double step_ms[ARMS];
@@ -128,10 +128,10 @@ typedef struct place {
     double loss[ARMS];
 } place_t;
 
-static void gave_up(trial_t *trial, const char *why)
+static void gave_up(trial_t *trial, int code, const char *why)
 {
     int first = 0;
-    if (atomic_compare_exchange_strong(&trial->failed, &first, 1))
+    if (atomic_compare_exchange_strong(&trial->failed, &first, code))
         snprintf(trial->error, sizeof trial->error, "%s", why);
 }
 
@@ -144,8 +144,11 @@ static int64_t make_step(place_t *place, int arm)
     epx_metrics_t metrics;
     pthread_barrier_wait(&trial->meet);
     int64_t since = epx_now_ns(), cpu = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
-    if (!atomic_load(&trial->failed) && epx_trainer_step(place->trainer[arm], &metrics) != EPX_TRAIN_OK)
-        gave_up(trial, epx_train_error());
+    int code = EPX_TRAIN_OK;
+    if (!atomic_load(&trial->failed))
+        code = epx_trainer_step(place->trainer[arm], &metrics);
+    if (code != EPX_TRAIN_OK)
+        gave_up(trial, code, epx_train_error());
     else
         place->loss[arm] = metrics.loss;
     atomic_fetch_add(&trial->cpu[arm], cpu_ns(CLOCK_THREAD_CPUTIME_ID) - cpu);
@@ -163,7 +166,7 @@ static void make_pair(place_t *place, int32_t pair)
     ns[first] = make_step(place, first);
     ns[1 - first] = make_step(place, 1 - first);
     if (place->loss[ON] < place->loss[OFF] || place->loss[ON] > place->loss[OFF])
-        gave_up(trial, "the losses of a recorded and an unrecorded step differ");
+        gave_up(trial, EPX_EXIT_FAILED, "the losses of a recorded and an unrecorded step differ");
     if (place->rank != 0 || pair < 0)
         return;
     int32_t at = trial->round * trial->pairs + pair;
@@ -180,7 +183,7 @@ static int set_up(place_t *place, int arm)
     if (code == EPX_TRAIN_OK)
         code = epx_trainer_open_group(place->trainer[arm], &trial->train.group);
     if (code != EPX_TRAIN_OK)
-        gave_up(trial, epx_train_error());
+        gave_up(trial, code, epx_train_error());
     return code == EPX_TRAIN_OK;
 }
 
@@ -240,7 +243,7 @@ static int play_round(trial_t *trial, const char *folder)
             epx_comm_destroy(&trial->comm[arm][r]);
     free(place);
     if (rc == EPX_EXIT_OK && atomic_load(&trial->failed))
-        rc = epx_tool_fail(EPX_EXIT_FAILED, "%s", trial->error);
+        rc = epx_tool_fail(atomic_load(&trial->failed), "%s", trial->error);
     return rc;
 }
 

@@ -13,6 +13,7 @@
 #include "core/operation.h"
 #include "core/reports.h"
 #include "core/services.h"
+#include "core/stats.h"
 #include "device/registry.h"
 #include "transport/common.h"
 
@@ -114,6 +115,8 @@ static epx_status_t build_locally(epx_group_t *group)
     }
     status = epx_select_among(config, group->rank, group->ranks, group->reach, tables + layout.owners, NULL,
                               NULL, &group->selection);
+    if (status == EPX_OK)
+        status = epx_stats_check(group);
     if (status == EPX_OK && group->fault == NULL)
         status = epx_fault_new(group->selection.settings.fault, group->name, group->rank, &group->fault);
     if (status == EPX_OK && group->fault != NULL)

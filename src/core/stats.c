@@ -2,10 +2,12 @@
 #include "core/stats.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/decimal.h"
 #include "base/fail.h"
@@ -93,21 +95,51 @@ epx_paths_t epx_group_paths(const epx_group_t *group, int64_t sent_bytes)
     return paths;
 }
 
-static epx_status_t open_stats(epx_group_t *group)
+enum { STATS_PATH_BYTES = EPX_CONFIG_TEXT_BYTES + 128 };
+
+static void stats_path(const epx_group_t *group, char *path)
 {
-    const char *folder = group->selection.settings.stats;
-    char path[EPX_CONFIG_TEXT_BYTES + 128], name[sizeof(group->name)];
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return epx_fail(EPX_ERR_ARG, "EPX_STATS=%s: the folder cannot be made: %s", folder, strerror(errno));
+    char name[sizeof(group->name)];
     snprintf(name, sizeof(name), "%s", group->name);
     for (char *at = name; *at != '\0'; at++)
         if (*at == '/' || (unsigned char)*at < ' ')
             *at = '_';
-    snprintf(path, sizeof(path), "%s/%s-rank%d.jsonl", folder, name, group->rank);
-    group->stats_file = fopen(path, "ae");
-    if (group->stats_file == NULL)
-        return epx_fail(EPX_ERR_ARG, "EPX_STATS: %s cannot be written: %s", path, strerror(errno));
+    snprintf(path, STATS_PATH_BYTES, "%s/%s-rank%d.jsonl", group->selection.settings.stats, name,
+             group->rank);
+}
+
+static epx_status_t no_stats(const epx_group_t *group, const char *path, int error)
+{
+    return epx_fail(EPX_ERR_ARG, "EPX_STATS=%s: %s cannot be written: %s; name another folder, or unset it",
+                    group->selection.settings.stats, path, strerror(error));
+}
+
+epx_status_t epx_stats_check(const epx_group_t *group)
+{
+    const char *folder = group->selection.settings.stats;
+    char path[STATS_PATH_BYTES];
+    if (folder[0] == '\0' || group->stats_file != NULL)
+        return EPX_OK;
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return epx_fail(EPX_ERR_ARG, "EPX_STATS=%s: the folder cannot be made: %s; name another, or unset it",
+                        folder, strerror(errno));
+    stats_path(group, path);
+    /* What is there already may be no file; what is not there must be made some day. */
+    int file = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC), error = errno;
+    if (file < 0 && error == ENOENT && access(folder, W_OK | X_OK) == 0)
+        return EPX_OK;
+    if (file < 0)
+        return no_stats(group, path, error == ENOENT ? errno : error);
+    close(file);
     return EPX_OK;
+}
+
+static epx_status_t open_stats(epx_group_t *group)
+{
+    char path[STATS_PATH_BYTES];
+    stats_path(group, path);
+    group->stats_file = fopen(path, "ae");
+    return group->stats_file != NULL ? EPX_OK : no_stats(group, path, errno);
 }
 
 /* The longest wait of a plan begins anew, for the step that begins; what epx_plan_stats tells goes on. */

@@ -102,6 +102,9 @@ Test(environment, values_that_are_none)
         {"ragged", "EPX_LOG", "loud", .status = EPX_ERR_ARG, .word = "EPX_LOG=loud"},
         {"ragged", "EPX_RAGGED_WAVES", "abc", .status = EPX_ERR_ARG, .word = "EPX_RAGGED_WAVES=abc"},
         {"ragged", "EPX_RECORD", "", .status = EPX_ERR_ARG, .word = "EPX_RECORD= is not one of"},
+        {"ragged", "EPX_STATS", "/no/such/folder", .status = EPX_ERR_ARG,
+         .word = "EPX_STATS=/no/such/folder"},
+        {"ragged", "EPX_STATS", "/proc/cpuinfo", .status = EPX_ERR_ARG, .word = "EPX_STATS=/proc/cpuinfo"},
     };
     TRY(settings);
 }

@@ -16,6 +16,8 @@ expect_err 'EPX_TRANSPORT=ring is set and wins'
 # A transport that does not exist is bad usage, by option or variable.
 run epx-perf --transport nonsense --tokens 8 -i 1; expect_code 2; expect_err '^epx-perf: .*nonsense .*is not one of'
 EPX_TRANSPORT=nonsense run epx-perf --tokens 8 -i 1; expect_code 2; expect_err '^epx-perf: .*nonsense .*is not one of'
+EPX_STATS=/no/such/folder run epx-perf --tokens 8 -i 1; expect_code 2; expect_err '^epx-perf: .*EPX_STATS=/no/such/folder: '
+EPX_STATS=/no/such/folder run epx-perf --recorder -i 1; expect_code 2; expect_err '^epx-perf: EPX_STATS=/no/such/folder: '
 
 small=(--tokens 48 --width 40 --experts 12 --top-k 3 -i 2 --warmup 1)
 run epx-perf --transport all --op all "${small[@]}" --json && expect_code 0 && expect_quiet && expect_json

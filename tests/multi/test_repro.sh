@@ -25,11 +25,12 @@ bad 'use pooled_wave, ragged or ring' --transport bagged
 bad 'cannot be read' --against "$records/none"
 bad 'has no flight records' --against "$records"
 bad 'epx_repro_kernel' --kernel "$records/none.so"
-EPX_FAULT='rank=x at=begin do=stop' run epx-repro
-expect_out 'rank=x.* is not understood: rank is a whole number'
-expect_code 1 && expect_no_out '0 hangs'
+# A value that a variable cannot have is bad usage.
+EPX_FAULT='rank=x at=begin do=stop' run epx-repro; expect_code 2; expect_no_out .
+expect_err '^epx-repro: .*rank=x.* is not understood: rank is a whole number'
+EPX_WAVES=abc run epx-repro --minutes 5; expect_code 2; expect_err '^epx-repro: EPX_WAVES=abc is not one of'; expect_no_out .
 # Settings with which no group opens end a play at once, however long it was to be.
-EPX_WAVES=abc run epx-repro --minutes 5; expect_code 1; expect_out '^WRONG +given +none' && expect_out 'EPX_WAVES=abc is not one of'
+EPX_RAGGED_WAVES=abc run epx-repro --minutes 5; expect_code 1; expect_out '^WRONG +given +none' && expect_out 'EPX_RAGGED_WAVES=abc is not one of'
 EPX_WAVES=3 run epx-repro --run one-short --transport ring; expect_code 1; expect_out 'EPX_WAVES has no meaning for ring'
 
 # ---- the list: every scenario of the documentation, with its verdict ----

@@ -40,6 +40,13 @@ run epx-train --routing "$0" "${small[@]}"; expect_code 2; expect_err 'is no rou
 EPX_TRANSPORT=nonsense run epx-train "${small[@]}" --steps 1; expect_code 2; expect_err '^epx-train: .*nonsense.*ragged'
 run epx-train "${small[@]}" --transport nonsense --steps 1; expect_code 2; expect_err '^epx-train: .*nonsense.*ragged'
 EPX_WAVES=abc run epx-train "${small[@]}" --steps 1; expect_code 2; expect_err '^epx-train: EPX_WAVES=abc'
+EPX_PIN=abc run epx-train "${small[@]}" --steps 1; expect_code 2; expect_err '^epx-train: EPX_PIN=abc'
+EPX_RECORD='' run epx-train "${small[@]}" --steps 1; expect_code 2; expect_err '^epx-train: EPX_RECORD= '
+# A folder for lines that cannot be is found out before the first step; /proc takes folders' names and no files.
+for place in "$folder/no/folder" "$0"; do
+    EPX_STATS=$place run epx-train "${small[@]}" --steps 100000000; expect_code 2; expect_err "^epx-train: EPX_STATS=$place: "; expect_no_out .
+done
+EPX_STATS=/proc run epx-train "${small[@]}" --steps 3; expect_code 2; expect_err '^epx-train: EPX_STATS=/proc: .*cannot be written'
 
 # Where a file cannot be written is said before the first step, and nothing is left there.
 for option in checkpoint record-routing metrics; do

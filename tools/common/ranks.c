@@ -36,20 +36,30 @@ int epx_rank_fail(epx_rank_t *self, int code, const char *format, ...)
     return code;
 }
 
-int epx_rank_check(epx_rank_t *self, epx_status_t status, const char *what)
+static int check(epx_rank_t *self, epx_status_t status, int code, const char *what)
 {
     if (status == EPX_OK)
         return EPX_EXIT_OK;
     const char *text = epx_last_error();
-    return epx_rank_fail(self, EPX_EXIT_FAILED, "%s: %s (%s)", what, text[0] ? text : epx_status_text(status),
+    return epx_rank_fail(self, code, "%s: %s (%s)", what, text[0] ? text : epx_status_text(status),
                          epx_status_name(status));
+}
+
+int epx_rank_check(epx_rank_t *self, epx_status_t status, const char *what)
+{
+    return check(self, status, EPX_EXIT_FAILED, what);
+}
+
+int epx_rank_check_settings(epx_rank_t *self, epx_status_t status, const char *what)
+{
+    return check(self, status, status == EPX_ERR_ARG ? EPX_EXIT_USAGE : EPX_EXIT_FAILED, what);
 }
 
 static void *play(void *argument)
 {
     player_t *player = argument;
-    int code =
-        epx_rank_check(&player->self, epx_pin_rank(player->self.comm, NULL), "finding this rank's cores");
+    int code = epx_rank_check_settings(&player->self, epx_pin_rank(player->self.comm, NULL),
+                                       "finding this rank's cores");
     if (code == EPX_EXIT_OK)
         code = player->fn(&player->self);
     if (code != EPX_EXIT_OK)

@@ -28,6 +28,9 @@ int epx_rank_fail(epx_rank_t *self, int code, const char *format, ...) __attribu
 /* The same for a call of the library; EPX_EXIT_OK and nothing else for EPX_OK. */
 int epx_rank_check(epx_rank_t *self, epx_status_t status, const char *what);
 
+/* The same for calls that read settings: EPX_EXIT_USAGE for EPX_ERR_ARG, as epx_tool_fail_status has it. */
+int epx_rank_check_settings(epx_rank_t *self, epx_status_t status, const char *what);
+
 /*
  * Runs fn on `ranks` threads and waits for all. Returns EPX_EXIT_OK, or, after one line about it on stderr,
  * the code of the rank that failed first; ranks that failed because of it are only counted.

@@ -362,6 +362,7 @@ static int load_kernel(settings_t *settings)
 typedef struct heard {
     int64_t hang_ms, timeout_ms; /* 0: nothing was said */
     char transport[64], device[32];
+    char problem[512]; /* the first value that cannot be; "": none */
 } heard_t;
 
 static void hear_setting(void *context, const epx_setting_t *setting)
@@ -369,6 +370,8 @@ static void hear_setting(void *context, const epx_setting_t *setting)
     heard_t *heard = context;
     if (setting->source != EPX_SOURCE_ENVIRONMENT)
         return;
+    if (setting->help != NULL && setting->problem != NULL && heard->problem[0] == '\0')
+        snprintf(heard->problem, sizeof(heard->problem), "%s", setting->problem);
     if (strcmp(setting->variable, "EPX_HANG_MS") == 0)
         heard->hang_ms = strtoll(setting->value, NULL, 10);
     if (strcmp(setting->variable, "EPX_TIMEOUT_MS") == 0)
@@ -381,7 +384,7 @@ static void hear_setting(void *context, const epx_setting_t *setting)
 
 /* Asked in a process of its own: looking for devices leaves a GPU's driver behind that no child may use, and
  * plays are children of this process. */
-static int hear_environment(settings_t *s)
+static int hear_environment(settings_t *s, const char **problem_p)
 {
     heard_t *heard = mmap(NULL, sizeof(*heard), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (heard == MAP_FAILED)
@@ -400,14 +403,16 @@ static int hear_environment(settings_t *s)
         s->transport = heard->transport;
     if (heard->device[0] != '\0')
         s->device = heard->device;
-    return EPX_EXIT_OK; /* the names stay there */
+    *problem_p = heard->problem;
+    return EPX_EXIT_OK; /* the texts stay there */
 }
 
 /* Options, then the environment's word, then defaults. */
 static int settle(request_t *r)
 {
     settings_t *s = &r->settings;
-    int code = hear_environment(s);
+    const char *problem = "";
+    int code = hear_environment(s, &problem);
     if (code != EPX_EXIT_OK)
         return code;
     s->ranks_given = r->ranks > 0;
@@ -433,6 +438,8 @@ static int settle(request_t *r)
     if (strcmp(s->fabric, "local") != 0 && strcmp(s->fabric, "ucx") != 0 && strcmp(s->fabric, "nccl") != 0)
         return epx_tool_fail(EPX_EXIT_USAGE, "--fabric %s: use local (threads), ucx or nccl (processes)",
                              s->fabric);
+    if (problem[0] != '\0')
+        return epx_tool_fail(EPX_EXIT_USAGE, "%s", problem);
     if (s->ranks % s->domains != 0 || s->ranks / s->domains < 2)
         return epx_tool_fail(EPX_EXIT_USAGE,
                              "%d ranks in %d domains: give each domain the same number, at least 2", s->ranks,
