@@ -32,10 +32,13 @@ static void end(void) { cr_assert_eq(folder_remove(folder), 0, "%s stays", folde
 
 TestSuite(record_meet, .init = begin, .fini = end, .timeout = 90);
 
-static epx_group_config_t shape(epx_recorder_h recorder)
+/* Budgets are not those of a warm-up, from when all have a record: of a thread that waits for its processor
+ * longer than a budget before it has one nothing else is known. */
+static epx_group_config_t shape(rank_t *self, epx_recorder_h recorder)
 {
     epx_group_config_t config = EPX_GROUP_CONFIG_INIT;
-    epx_phase(recorder, "steady", 0); /* budgets are not those of a warm-up */
+    world_meet(self);
+    epx_phase(recorder, "steady", 0);
     config.name = "experts";
     config.experts = 8;
     config.top_k = 2;
@@ -69,7 +72,7 @@ static void expect_verdict(rank_t *self, const epx_verdict_t *verdict, epx_verdi
 static void late_to_open(rank_t *self)
 {
     epx_recorder_h recorder = epx_comm_recorder(self->comm);
-    epx_group_config_t config = shape(recorder);
+    epx_group_config_t config = shape(self, recorder);
     epx_group_h group = NULL;
     if (self->rank == AWAY) {
         epx_verdict_t verdict = hear(recorder);
@@ -90,7 +93,7 @@ Test(record_meet, a_rank_that_does_not_come_to_an_opening)
 static void stops_while_opening(rank_t *self)
 {
     epx_recorder_h recorder = epx_comm_recorder(self->comm);
-    epx_group_config_t config = shape(recorder);
+    epx_group_config_t config = shape(self, recorder);
     epx_group_h group = NULL;
     expect_status(self, "epx_group_open", epx_group_open(self->comm, &config, &group), EPX_OK);
     epx_verdict_t verdict = hear(recorder);
@@ -112,7 +115,7 @@ Test(record_meet, a_rank_that_stops_in_the_middle_of_an_opening)
 static void late_to_recover(rank_t *self)
 {
     epx_recorder_h recorder = epx_comm_recorder(self->comm);
-    epx_group_config_t config = shape(recorder);
+    epx_group_config_t config = shape(self, recorder);
     epx_group_h group = NULL;
     epx_group_info_t info = EPX_GROUP_INFO_INIT;
     if (!expect_status(self, "epx_group_open", epx_group_open(self->comm, &config, &group), EPX_OK))
@@ -163,7 +166,7 @@ static void sleepy_release(void *context, void *memory, size_t bytes, int device
 static void stops_while_recovering(rank_t *self)
 {
     epx_recorder_h recorder = epx_comm_recorder(self->comm);
-    epx_group_config_t config = shape(recorder);
+    epx_group_config_t config = shape(self, recorder);
     epx_group_h group = NULL;
     asleep_t a = {.allocator = {.allocate = sleepy_allocate, .release = sleepy_release, .context = &a}};
     config.allocator = &a.allocator;
@@ -214,7 +217,7 @@ static void *ending_allocate(void *context, size_t bytes, size_t alignment, int 
 
 static void left_while_recovering(rank_t *self)
 {
-    epx_group_config_t config = shape(epx_comm_recorder(self->comm));
+    epx_group_config_t config = shape(self, epx_comm_recorder(self->comm));
     epx_group_h group = NULL;
     asleep_t a = {.allocator = {.allocate = ending_allocate, .release = sleepy_release, .context = &a}};
     config.allocator = &a.allocator;
@@ -284,7 +287,7 @@ static void *open_the_log(void *unused)
 static void ended_while_recovering(rank_t *self)
 {
     epx_recorder_h recorder = epx_comm_recorder(self->comm);
-    epx_group_config_t config = shape(recorder);
+    epx_group_config_t config = shape(self, recorder);
     epx_group_h group = NULL;
     pthread_t ends, opens;
     int before = -1;

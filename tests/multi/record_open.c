@@ -36,6 +36,7 @@ static void open_slowly(rank_t *self)
     stage_player_t p = {.self = self};
     epx_recorder_h recorder = epx_comm_recorder(self->comm);
     stage_number = self->rank;
+    world_meet(self); /* all have a record by then */
     epx_phase(recorder, "steady", 0);
     expect(self, stage_open(&p, self->arg), "the group did not open");
     epx_verdict_t verdict = EPX_VERDICT_INIT;
