@@ -33,7 +33,8 @@ static struct {
     uint64_t removals;    /* of fabrics from the list */
     int knows_transports; /* under life */
     atomic_int can_share, has_puts;
-    atomic_llong stood_ns, ran_on_ns; /* the last time that the thread stood still, and when it ran on */
+    atomic_llong looked_ns;           /* when the thread looked up last */
+    atomic_llong stood_ns, ran_on_ns; /* the last time that it stood still, and when it ran on */
 } engine = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 void epx_ucx_lock(void) { pthread_mutex_lock(&engine.lock); }
@@ -161,31 +162,33 @@ static int list_processes(struct pollfd *polled, ucx_peer_t **whose)
 }
 
 /* The thread looks up every TICK_MS at least: a longer silence is that of a process that was stopped. */
-static void note_standstill(int64_t *looked_ns)
+static void note_standstill(void)
 {
-    int64_t now_ns = epx_clock_ns();
-    if (now_ns - *looked_ns >= (int64_t)STOOD_MS * 1000000) {
-        atomic_store(&engine.stood_ns, now_ns - *looked_ns);
+    int64_t now_ns = epx_clock_ns(), silent_ns = now_ns - atomic_load(&engine.looked_ns);
+    if (silent_ns >= (int64_t)STOOD_MS * 1000000) {
+        atomic_store(&engine.stood_ns, silent_ns);
         atomic_store(&engine.ran_on_ns, now_ns);
     }
-    *looked_ns = now_ns;
+    atomic_store(&engine.looked_ns, now_ns);
 }
 
 int epx_ucx_stood_still(int64_t for_ms, int64_t within_ms)
 {
+    int64_t now_ns = epx_clock_ns(), silent_ns = now_ns - atomic_load(&engine.looked_ns);
     int64_t stood_ns = atomic_load(&engine.stood_ns), ran_on_ns = atomic_load(&engine.ran_on_ns);
-    return stood_ns >= (int64_t)STOOD_MS * 1000000 && stood_ns >= for_ms * 1000000 &&
-           epx_clock_ns() - ran_on_ns < within_ms * 1000000;
+    int64_t least_ns = (for_ms > STOOD_MS ? for_ms : STOOD_MS) * 1000000;
+    if (silent_ns >= least_ns) /* other threads may run on before it does */
+        return 1;
+    return stood_ns >= least_ns && now_ns - ran_on_ns < within_ms * 1000000;
 }
 
 static void *run_engine(void *nothing)
 {
     static struct pollfd polled[POLLED_MAX + 2];
     static ucx_peer_t *whose[POLLED_MAX];
-    int64_t looked_ns = epx_clock_ns();
     epx_ucx_lock();
     while (!engine.stop) {
-        note_standstill(&looked_ns);
+        note_standstill();
         (void)epx_ucx_progress();
         bury_fabrics();
         if (ucp_worker_arm(engine.worker) != UCS_OK) { /* there is more to do */
@@ -248,6 +251,7 @@ static int start_thread(void)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    atomic_store(&engine.looked_ns, epx_clock_ns());
     int rc = pthread_create(&engine.thread, NULL, run_engine, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc == 0;

@@ -39,7 +39,8 @@
  *
  * Survivors: a rank says that it joins at all peers. The lowest rank among those that joined decides, when
  * all joined that are not dead or when its time is up, and writes the set to its members. A member waits for
- * the decision of the lowest rank that it knows to have joined, and for the next one when that rank dies.
+ * the decision of the lowest rank that it knows to have joined, and for the next one when that rank dies. Who
+ * joins says whether it stood still: those that all did, and are not most of the ranks, came too late.
  */
 #ifndef EPX_FABRIC_UCX_INTERNAL_H
 #define EPX_FABRIC_UCX_INTERNAL_H
@@ -143,8 +144,8 @@ struct ucx_fabric {
     int64_t in_flight;                  /* puts; under the engine's lock */
     atomic_int any_dead;
     _Atomic uint64_t first_abort; /* 0, or (aborting rank + 1) << 32 | (culprit + 1) */
-    int32_t joined;
-    int32_t *alive; /* [S] survivors' old ranks, which their circle keeps */
+    int32_t joined;               /* 0: not yet; else what it has told the others with it */
+    int32_t *alive;               /* [S] survivors' old ranks, which their circle keeps */
     epx_circle_t survivors;
     int is_closing;                        /* handed to the engine; under its lock */
     void (*release)(ucx_fabric_t *fabric); /* of all that it has; called by the engine, with its lock */
