@@ -6,7 +6,7 @@
 
 #include <epx/info.h>
 
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 
 /* ---- settings of an arm -------------------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 #include <epx/comm.h>
 
 #include "bench/ab/arms.h"
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 #include "train/fail.h"
 #include "train/model_fields.h"

@@ -11,7 +11,7 @@
 
 #include "tools/common/json.h"
 #include "tools/common/json_read.h"
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 
 static const epx_constant_row_t rows[EPX_CONSTANTS] = {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tools/common/numbers.h"
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 
 static const char *const names[] = {"uniform", "zipf", "hot",        "one-expert",

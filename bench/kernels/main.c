@@ -4,7 +4,7 @@
  */
 #include "bench/kernels/bench.h"
 #include "src/device/cuda/cuda.h"
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 
 static void measure_floors(kernels_bench_t *bench)

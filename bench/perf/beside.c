@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench/perf/case.h"
+#include "bench/perf/player.h"
 #include "bench/perf/product.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"

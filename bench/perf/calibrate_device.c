@@ -9,7 +9,7 @@
 
 #include "bench/perf/calibrate.h"
 #include "bench/perf/calibration.h"
-#include "bench/perf/case.h"
+#include "bench/perf/player.h"
 #include "bench/perf/product.h"
 #include "bench/perf/side.h"
 #include "tools/common/numbers.h"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "bench/perf/processes.h"
-#include "bench/perf/recorded.h"
 #include "bench/perf/rows.h"
 #include "tools/common/program.h"
 
@@ -18,8 +17,8 @@
 static void fill_ids(const epx_perf_settings_t *s, int32_t rank, int64_t tokens, int32_t *ids)
 {
     int32_t k = (int32_t)s->top_k;
-    if (s->routing != NULL) {
-        memcpy(ids, epx_perf_recorded_ids(s, rank), (size_t)(tokens * k) * sizeof *ids);
+    if (s->recorded.routing != NULL) {
+        memcpy(ids, epx_perf_recorded_ids(&s->recorded, rank), (size_t)(tokens * k) * sizeof *ids);
         return;
     }
     epx_skew_source_t source =
@@ -102,8 +101,8 @@ static void fill_inputs(epx_perf_player_t *player)
 static int64_t tokens_of(const epx_perf_case_t *shared, int32_t rank)
 {
     const epx_perf_settings_t *s = shared->settings;
-    return s->routing != NULL ? epx_perf_recorded_tokens(s, rank)
-                              : epx_skew_tokens(&s->skew, rank, (int32_t)s->ranks, shared->tokens);
+    return s->recorded.routing != NULL ? epx_perf_recorded_tokens(&s->recorded, rank)
+                                       : epx_skew_tokens(&s->skew, rank, (int32_t)s->ranks, shared->tokens);
 }
 
 /* What this process has to know of the other processes' inputs, to check what comes from them. */
@@ -321,8 +320,8 @@ static int play(epx_rank_t *self)
 static int choices_repeat(const epx_perf_settings_t *s)
 {
     int repeat = 0;
-    if (s->routing != NULL)
-        return epx_perf_recorded_repeats(s);
+    if (s->recorded.routing != NULL)
+        return epx_perf_recorded_repeats(&s->recorded);
     for (int32_t r = 0; r < s->ranks && !repeat; r++) {
         epx_skew_source_t source =
             epx_skew_open(&s->skew, r, (int32_t)s->ranks, (int32_t)s->experts, (int32_t)s->top_k, 1);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/perf/case.h"
+#include "bench/perf/player.h"
 #include "bench/perf/processes.h"
 #include "bench/perf/rows.h"
 #include "tools/common/program.h"

@@ -8,6 +8,7 @@
 
 #include "bench/perf/own.h"
 #include "src/fabric/nccl/api.h"
+#include "src/fabric/nccl/library.h"
 #include "tools/common/numbers.h"
 #include "tools/common/program.h"
 

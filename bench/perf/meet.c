@@ -2,7 +2,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "bench/perf/case.h"
+#include "bench/perf/player.h"
 #include "bench/perf/processes.h"
 #include "tools/common/program.h"
 

@@ -4,7 +4,7 @@
 
 #include <epx/fabric.h>
 
-#include "bench/perf/case.h"
+#include "bench/perf/player.h"
 
 typedef struct epx_perf_own {
     epx_allocator_t allocator;

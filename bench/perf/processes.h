@@ -8,7 +8,7 @@
 #ifndef EPX_BENCH_PERF_PROCESSES_H
 #define EPX_BENCH_PERF_PROCESSES_H
 
-#include "bench/perf/case.h"
+#include "bench/perf/player.h"
 
 /* Whether a launcher started this process among others. */
 int epx_perf_are_processes(const epx_perf_case_t *shared);

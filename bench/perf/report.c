@@ -442,8 +442,8 @@ void epx_perf_report_begin(const epx_perf_settings_t *s, epx_json_t *json)
     char skew[512];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     epx_skew_text(&s->skew, skew, sizeof skew);
-    if (s->routing != NULL)
-        snprintf(skew, sizeof skew, "%s", s->routing);
+    if (s->recorded.routing != NULL)
+        snprintf(skew, sizeof skew, "%s", s->recorded.routing);
     if (json == NULL) {
         printf("epx %s: %lld ranks as %s on %ld cores, %lld experts, top-%lld, rows of %lld %s, %s, "
                "seed %lld%s%s\n\n",

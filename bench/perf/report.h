@@ -2,7 +2,7 @@
 #ifndef EPX_BENCH_PERF_REPORT_H
 #define EPX_BENCH_PERF_REPORT_H
 
-#include "bench/perf/case.h"
+#include "bench/perf/player.h"
 #include "tools/common/json.h"
 
 /* The first lines: library, machine, shape. */

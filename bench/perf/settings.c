@@ -7,8 +7,7 @@
 #include <epx/comm.h>
 
 #include "bench/common/environment.h"
-#include "bench/perf/recorded.h"
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 
 static const char *const op_names[EPX_PERF_OPS] = {
@@ -249,9 +248,9 @@ static int parse(epx_perf_settings_t *s, int argc, char **argv)
             set_skew),
         epx_option_text(0, "routing", "file:PATH",
                         "recorded routing in place of a pattern: its ranks, experts, choices and tokens",
-                        &s->routing),
-        epx_option_int(0, "routing-step", "recorded step", &s->routing_step, 0, INT32_MAX),
-        epx_option_int(0, "routing-layer", "recorded layer", &s->routing_layer, 0, INT32_MAX),
+                        &s->recorded.routing),
+        epx_option_int(0, "routing-step", "recorded step", &s->recorded.step, 0, INT32_MAX),
+        epx_option_int(0, "routing-layer", "recorded layer", &s->recorded.layer, 0, INT32_MAX),
         epx_option_int(0, "seed", "of routing and payload", &s->seed, 0, 9e15),
         epx_option_section("how the library does it (where not given: EPX_ variables, then its defaults)"),
         epx_option_text(0, "fabric", "NAME", "local, ucx or nccl", &s->fabric),
@@ -302,10 +301,10 @@ static int find_processes(epx_perf_settings_t *s)
                              "%s plays its ranks as threads of one process, and a launcher started %d: "
                              "start it without the launcher",
                              s->recorder ? "--recorder" : "--calibrate", s->processes);
-    if (s->routing != NULL && s->ranks != s->processes)
+    if (s->recorded.routing != NULL && s->ranks != s->processes)
         return epx_tool_fail(EPX_EXIT_USAGE,
                              "--routing: %s has %d ranks, and a launcher started %d processes: start as many",
-                             s->routing, (int)s->ranks, s->processes);
+                             s->recorded.routing, (int)s->ranks, s->processes);
     s->ranks = s->processes;
     return EPX_GO_ON;
 }
@@ -332,12 +331,28 @@ static int check_together(epx_perf_settings_t *s)
     return EPX_GO_ON;
 }
 
+/* Ranks, experts, K and tokens are those of the recorded routing. */
+static int take_recorded(epx_perf_settings_t *s)
+{
+    if (s->skew_given || s->size_count > 0)
+        return epx_tool_fail(EPX_EXIT_USAGE, "--routing says who chose what: leave out --skew and --sizes");
+    int rc = epx_perf_recorded_read(&s->recorded);
+    const epx_routing_shape_t *shape = &s->recorded.file.shape;
+    if (rc == EPX_GO_ON) {
+        s->ranks = shape->group;
+        s->experts = shape->experts;
+        s->top_k = shape->top_k;
+        s->tokens = shape->tokens;
+    }
+    return rc;
+}
+
 int epx_perf_settings_read(epx_perf_settings_t *s, int argc, char **argv)
 {
     set_defaults(s);
     int rc = parse(s, argc, argv);
-    if (rc == EPX_GO_ON && s->routing != NULL)
-        rc = epx_perf_recorded_read(s);
+    if (rc == EPX_GO_ON && s->recorded.routing != NULL)
+        rc = take_recorded(s);
     if (rc == EPX_GO_ON)
         rc = find_processes(s);
     if (rc == EPX_GO_ON)
@@ -364,7 +379,7 @@ int epx_perf_settings_read(epx_perf_settings_t *s, int argc, char **argv)
     return epx_check_environment(&config, given, sizeof given / sizeof *given);
 }
 
-void epx_perf_settings_free(epx_perf_settings_t *s) { epx_routing_free(&s->file); }
+void epx_perf_settings_free(epx_perf_settings_t *s) { epx_routing_free(&s->recorded.file); }
 
 epx_group_config_t epx_perf_group_config(const epx_perf_settings_t *s, const char *transport, int64_t tokens)
 {

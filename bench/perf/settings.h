@@ -7,7 +7,7 @@
 #include <epx/epx.h>
 
 #include "bench/common/skew.h"
-#include "train/routing_file.h"
+#include "bench/perf/recorded.h"
 
 /* What is timed. A pass needs every dispatch and combine, asked for or not; only what was asked for is shown.
  */
@@ -48,9 +48,7 @@ typedef struct epx_perf_settings {
     int32_t row_type; /* index of epx_perf_row_types */
     epx_skew_t skew;
     int32_t skew_given;
-    const char *routing; /* "file:PATH" in place of a pattern; NULL: none */
-    int64_t routing_step, routing_layer;
-    epx_routing_file_t file;
+    epx_perf_recorded_t recorded;
     const char *calibrate; /* machine file to write; NULL: measure cases */
     int32_t shown[EPX_PERF_OPS];
     int32_t backward; /* some backward call is to be made */

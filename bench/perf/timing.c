@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "bench/perf/case.h"
+#include "bench/perf/player.h"
 #include "kernels/cuda/graph.h"
 #include "tools/common/program.h"
 #include "tools/common/terminal.h"

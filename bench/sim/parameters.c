@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "bench/sim/settings.h"
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 
 /* Steps are counted, so that rounding does not lose the last one. */
 static int read_range(const char *text, epx_sim_sweep_t *sweep)

@@ -9,7 +9,7 @@
 
 #include "bench/common/sampler.h"
 #include "src/transport/accept.h"
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 
 #define KEEP_BYTES ((int64_t)1 << 30)

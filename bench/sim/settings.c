@@ -7,7 +7,7 @@
 #include <epx/info.h>
 
 #include "bench/common/parallel.h"
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 #include "train/fail.h"
 

@@ -10,7 +10,7 @@
 #ifndef EPX_KERNELS_CUDA_RAGGED_RUNS_CUH
 #define EPX_KERNELS_CUDA_RAGGED_RUNS_CUH
 
-#include "kernels/cuda/ragged_layout.cuh"
+#include "kernels/cuda/ragged_task.cuh"
 
 namespace epx
 {

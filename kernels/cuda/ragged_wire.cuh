@@ -11,7 +11,7 @@
 #ifndef EPX_KERNELS_CUDA_RAGGED_WIRE_CUH
 #define EPX_KERNELS_CUDA_RAGGED_WIRE_CUH
 
-#include "kernels/cuda/ragged_layout.cuh"
+#include "kernels/cuda/ragged_task.cuh"
 #include "kernels/cuda/relay.cuh"
 
 namespace epx

@@ -5,7 +5,7 @@
 
 #include "fabric/local/local.h"
 #include "fabric/ucx/ucx.h"
-#include "fabric/nccl/api.h"
+#include "fabric/nccl/library.h"
 #include "fabric/nccl/nccl.h"
 
 static epx_fabric_entry_t fabrics_known[] = {

@@ -11,9 +11,8 @@
 #include "bench/perf/case.h"
 #include "bench/perf/report.h"
 #include "device/registry.h"
-#include "fabric/nccl/api.h"
+#include "fabric/nccl/library.h"
 #include "support/guarded.h"
-#include "support/guarded_kernels.h"
 #include "support/world.h"
 #include "tools/common/program.h"
 

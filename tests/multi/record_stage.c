@@ -10,11 +10,10 @@
 #include <epx/health.h>
 
 #include "device/registry.h"
-#include "fabric/nccl/api.h"
+#include "fabric/nccl/library.h"
 #include "multi/record_stage.h"
 #include "record/recorder.h"
 #include "support/guarded.h"
-#include "support/guarded_kernels.h"
 
 static epx_device_ops_t device;
 _Thread_local int32_t stage_number;

@@ -3,8 +3,8 @@
 #define TESTS_SIM_INTERNAL_H
 
 #include "fabric/gather.h"
-#include "sim/fabric.h"
 #include "sim/fibres.h"
+#include "sim/mutant.h"
 
 typedef enum message_kind { DATA, WORD, RESET, FAILURE, BLOCK } message_kind_t;
 

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "device/registry.h"
+#include "fabric/nccl/library.h"
 #include "fabric/nccl/nccl.h"
 #include "fabric/registry.h"
 #include "support/guarded.h"
-#include "support/guarded_kernels.h"
 #include "support/number.h"
 
 static struct {

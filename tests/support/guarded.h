@@ -34,4 +34,13 @@ extern int guarded_captures;
  * that streams touch then race, and ThreadSanitizer says nothing of what streams do. */
 extern int guarded_lawless;
 
+typedef void (*guarded_run_fn)(void *payload);
+
+/* Puts run(a copy of args) into the stream. */
+epx_status_t guarded_enqueue(epx_stream_t stream, guarded_run_fn run, const void *args, size_t bytes);
+
+/* The address that can be used, of device memory; any other pointer unchanged. */
+void *guarded_open(const void *p);
+int guarded_owns(const void *p);
+
 #endif

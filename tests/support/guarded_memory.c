@@ -9,7 +9,6 @@
 
 #include "support/guarded.h"
 #include "support/guarded_inside.h"
-#include "support/guarded_kernels.h"
 
 #define ARENA_BYTES ((size_t)GUARDED_BYTES)
 #define PAGE ((size_t)4096)

@@ -8,7 +8,7 @@
 #include <epx/kernels_words.h>
 #include <epx/transport.h>
 
-#include "support/guarded_kernels.h"
+#include "support/guarded.h"
 
 static inline void *at(const void *p) { return guarded_open(p); }
 

@@ -8,7 +8,6 @@
 #include "base/fail.h"
 #include "support/guarded.h"
 #include "support/guarded_inside.h"
-#include "support/guarded_kernels.h"
 
 typedef struct op {
     struct op *next;

@@ -11,9 +11,9 @@
 
 #include "base/fail.h"
 #include "fabric/nccl/far.h"
+#include "fabric/nccl/library.h"
 #include "fabric/nccl/setup.h"
 #include "support/guarded.h"
-#include "support/guarded_kernels.h"
 
 static void *fake;
 static char path[512];

@@ -8,7 +8,7 @@
 
 #include <epx/record.h>
 
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 
 enum { TEXT_BYTES = 65536 };

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "tools/common/json_read.h"
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 #include "tools/common/table.h"
 #include "tools/health/health.h"

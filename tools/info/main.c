@@ -3,7 +3,7 @@
 
 #include <epx/transport.h>
 
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 #include "tools/info/info.h"
 

@@ -11,7 +11,7 @@
 #include <epx/info.h>
 
 #include "tools/common/json.h"
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 #include "tools/common/program.h"
 #include "tools/repro/repro.h"
 

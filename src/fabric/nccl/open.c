@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "fabric/nccl/far.h"
+#include "fabric/nccl/library.h"
 
 /* Behind `local`, which carries ranks of one process on any machine; across processes it cannot, and this one
  * can. */

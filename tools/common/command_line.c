@@ -1,5 +1,5 @@
 /* Command lines. SPDX-License-Identifier: Apache-2.0 */
-#include "tools/common/options.h"
+#include "tools/common/command_line.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Finds libnccl and takes its functions; the version gate. SPDX-License-Identifier: Apache-2.0 */
-#include "fabric/nccl/api.h"
+#include "fabric/nccl/library.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* What the parts of ragged's layout share. SPDX-License-Identifier: Apache-2.0 */
-#ifndef EPX_KERNELS_CUDA_RAGGED_LAYOUT_CUH
-#define EPX_KERNELS_CUDA_RAGGED_LAYOUT_CUH
+#ifndef EPX_KERNELS_CUDA_RAGGED_TASK_CUH
+#define EPX_KERNELS_CUDA_RAGGED_TASK_CUH
 
 #include <epx/kernels_ragged.h>
 
