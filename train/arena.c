@@ -17,6 +17,15 @@ void *epx_arena_take(epx_arena_t *arena, int64_t count, size_t size)
 {
     size_t bytes = 0;
     struct epx_arena_piece *piece = NULL;
+    if (arena->counts) {
+        int64_t padded;
+        if (__builtin_mul_overflow((size_t)count, size, &bytes) || bytes > INT64_MAX - ALIGNMENT ||
+            (padded = (int64_t)((bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)) > INT64_MAX - arena->bytes)
+            arena->bytes = INT64_MAX;
+        else
+            arena->bytes += padded;
+        return NULL;
+    }
     if (!arena->failed && !__builtin_mul_overflow((size_t)count, size, &bytes) &&
         bytes < SIZE_MAX - 2 * ALIGNMENT) {
         bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;

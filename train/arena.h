@@ -12,6 +12,7 @@ typedef struct epx_arena {
     struct epx_arena_piece *last;
     int64_t bytes; /* handed out so far */
     int failed;    /* 1: a piece could not be had; all later ones are refused too */
+    int counts;    /* 1: bytes are counted, and every piece is NULL */
 } epx_arena_t;
 
 /* `count` pieces of `size` bytes, 64-byte aligned, zeroed, owned by the arena. NULL when there is no memory,

@@ -84,4 +84,9 @@ int epx_exchange_dense(const epx_exchange_shape_t *shape, epx_exchange_t **excha
 int epx_exchange_epx(const epx_exchange_shape_t *shape, const epx_group_config_t *settings, int recompute,
                      epx_comm_h group_comm, epx_comm_h world, epx_exchange_t **exchange_p);
 
+/* What a group of `ranks` opened so will have: rows_max and waves_max. Both stay as they are where it cannot
+ * open. */
+void epx_exchange_expect(const epx_exchange_shape_t *shape, const epx_group_config_t *settings, int recompute,
+                         int32_t ranks, int64_t *rows_max_p, int64_t *waves_p);
+
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <epx/comm.h>
+#include <epx/info.h>
 
 #include "exchange.h"
 #include "fail.h"
@@ -168,6 +169,17 @@ static epx_group_config_t group_config(const epx_exchange_shape_t *shape, const 
     config.backward = recompute ? EPX_BACKWARD_RECOMPUTE : EPX_BACKWARD_KEPT;
     config.batch_in_caller = 1;
     return config;
+}
+
+void epx_exchange_expect(const epx_exchange_shape_t *shape, const epx_group_config_t *settings, int recompute,
+                         int32_t ranks, int64_t *rows_max_p, int64_t *waves_p)
+{
+    epx_group_config_t config = group_config(shape, settings, recompute, ranks);
+    epx_group_info_t info = EPX_GROUP_INFO_INIT;
+    if (epx_group_preview(&config, &info) != EPX_OK)
+        return;
+    *rows_max_p = info.batch_rows_max;
+    *waves_p = info.waves;
 }
 
 /* What the model needs to know of the open group, and its memory on this rank. */

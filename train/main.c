@@ -12,6 +12,7 @@
 
 #include "links.h"
 #include "math.h"
+#include "need.h"
 #include "options.h"
 #include "output_file.h"
 #include "status.h"
@@ -333,9 +334,12 @@ static int check_outputs(job_t *job)
 static int run_job(const epx_train_config_t *config)
 {
     job_t job = {.config = config, .talk = config->json ? stderr : stdout};
-    int32_t rank = 0;
-    if (epx_train_status(epx_comm_launched(&rank, NULL)) != EPX_TRAIN_OK)
+    int32_t rank = 0, launched = 1;
+    if (epx_train_status(epx_comm_launched(&rank, &launched)) != EPX_TRAIN_OK)
         return complain(EPX_TRAIN_USAGE);
+    int needed = epx_need_check(config, launched);
+    if (needed != EPX_TRAIN_OK)
+        return complain(needed);
     if (rank == 0 && check_outputs(&job) != EPX_TRAIN_OK)
         return complain(EPX_TRAIN_USAGE);
     watch_signals();

@@ -14,10 +14,9 @@ static int64_t qkv_width(const epx_attention_t *shape)
     return (shape->heads + 2 * shape->kv_heads) * shape->head_width;
 }
 
-static void take_layer(epx_model_t *model, int64_t number)
+static void take_layer(epx_model_t *model, int64_t number, epx_layer_t *layer)
 {
     const epx_model_config_t *config = &model->config;
-    epx_layer_t *layer = &model->layer[number];
     epx_arena_t *arena = &model->arena;
     int64_t tokens = model->tokens, width = config->width, row = epx_config_row_width(config);
     int64_t shared = config->shared * config->shared_width;
@@ -53,7 +52,8 @@ static void take_scratch(epx_model_t *model)
     epx_arena_t *arena = &model->arena;
     int64_t tokens = model->tokens, row = epx_config_row_width(config), qkv = 0;
     for (int64_t i = 0; i < config->layers && !arena->failed; i++) {
-        int64_t width = qkv_width(&model->layer[i].attention);
+        epx_attention_t attention = epx_config_attention(config, i, model->sequences);
+        int64_t width = qkv_width(&attention);
         qkv = width > qkv ? width : qkv;
     }
     epx_attention_t shape = epx_config_attention(config, 0, model->sequences);
@@ -73,6 +73,90 @@ static void take_scratch(epx_model_t *model)
         epx_arena_reals(arena, (tokens < HEAD_PIECE ? tokens : HEAD_PIECE) * config->vocabulary);
 }
 
+static void take_rows(epx_model_t *model, epx_rows_t *rows)
+{
+    const epx_exchange_t *exchange = model->exchange;
+    rows->rows = epx_arena_reals(&model->wave_arena, exchange->rows_max * exchange->width);
+    rows->start = epx_arena_take(&model->wave_arena, exchange->local_experts, sizeof *rows->start);
+    rows->count = epx_arena_take(&model->wave_arena, exchange->local_experts, sizeof *rows->count);
+}
+
+static epx_wave_t *take_waves(epx_model_t *model, int64_t waves)
+{
+    const epx_exchange_t *exchange = model->exchange;
+    epx_arena_t *arena = &model->wave_arena;
+    epx_wave_t *wave = epx_arena_take(arena, waves, sizeof *wave);
+    for (int64_t w = 0; w < waves && !arena->failed; w++) {
+        epx_wave_t counted, *taken = arena->counts ? &counted : &wave[w];
+        take_rows(model, &taken->in);
+        taken->inner = epx_arena_reals(arena, exchange->rows_max * 2 * model->config.expert_width);
+        taken->acted = epx_arena_reals(arena, exchange->rows_max * model->config.expert_width);
+        taken->y = epx_arena_reals(arena, exchange->rows_max * exchange->width);
+    }
+    return wave;
+}
+
+static void take_all_waves(epx_model_t *model)
+{
+    const epx_exchange_t *exchange = model->exchange;
+    epx_arena_t *arena = &model->wave_arena;
+    epx_wave_t *shared = model->recompute ? take_waves(model, 1) : NULL;
+    for (int64_t i = 0; i < model->config.layers; i++) {
+        epx_wave_t *waves = model->recompute ? shared : take_waves(model, exchange->waves_max);
+        if (!arena->counts)
+            model->layer[i].wave = waves;
+    }
+    take_rows(model, &model->scratch.dy);
+    model->scratch.dx_rows = epx_arena_reals(arena, exchange->rows_max * exchange->width);
+    model->scratch.dacted = epx_arena_reals(arena, exchange->rows_max * model->config.expert_width);
+}
+
+/* All that the model has but its waves, which the exchange decides. */
+static void take_all(epx_model_t *model)
+{
+    const epx_model_config_t *config = &model->config;
+    epx_arena_t *arena = &model->arena;
+    epx_attention_t shape = epx_config_attention(config, 0, model->sequences);
+    model->parameter = epx_arena_reals(arena, model->params.count);
+    model->gradient = epx_arena_reals(arena, model->params.count);
+    model->bias = epx_arena_reals(arena, config->layers * config->experts);
+    model->layer = epx_arena_take(arena, config->layers, sizeof *model->layer);
+    for (int64_t i = 0; i < config->layers && !arena->failed; i++) {
+        epx_layer_t counted;
+        take_layer(model, i, arena->counts ? &counted : &model->layer[i]);
+    }
+    model->last = epx_arena_reals(arena, model->tokens * config->width);
+    model->last_scale = epx_arena_reals(arena, model->tokens);
+    model->last_normed = epx_arena_reals(arena, model->tokens * config->width);
+    take_scratch(model);
+    model->rotary = epx_arena_reals(arena, epx_math_rotary_count(&shape));
+}
+
+int epx_model_bytes(const epx_model_config_t *config, int64_t sequences, int64_t local_experts,
+                    int64_t rows_max, int64_t waves, int recompute, int64_t *bytes_p)
+{
+    epx_model_t model = {.config = *config,
+                         .sequences = sequences,
+                         .tokens = sequences * config->sequence,
+                         .recompute = recompute || waves == 0};
+    epx_exchange_t exchange = {.layers = config->layers,
+                               .width = epx_config_row_width(config),
+                               .local_experts = local_experts,
+                               .rows_max = rows_max,
+                               .waves_max = waves};
+    if (epx_params_create(config, 0, local_experts, &model.params) != EPX_TRAIN_OK)
+        return EPX_TRAIN_FAILED;
+    model.arena.counts = model.wave_arena.counts = 1;
+    take_all(&model);
+    (void)epx_arena_reals(&model.arena, 2 * model.params.count); /* the optimizer's moments */
+    model.exchange = &exchange;
+    take_all_waves(&model);
+    if (__builtin_add_overflow(model.arena.bytes, model.wave_arena.bytes, bytes_p))
+        *bytes_p = INT64_MAX;
+    epx_params_destroy(&model.params);
+    return EPX_TRAIN_OK;
+}
+
 int epx_model_create(const epx_model_config_t *config, int64_t sequences, int64_t first_expert,
                      int64_t local_experts, epx_model_t **model_p)
 {
@@ -84,21 +168,10 @@ int epx_model_create(const epx_model_config_t *config, int64_t sequences, int64_
     model->tokens = sequences * config->sequence;
     if (epx_params_create(config, first_expert, local_experts, &model->params) != EPX_TRAIN_OK)
         goto destroy;
-    epx_arena_t *arena = &model->arena;
-    model->parameter = epx_arena_reals(arena, model->params.count);
-    model->gradient = epx_arena_reals(arena, model->params.count);
-    model->bias = epx_arena_reals(arena, config->layers * config->experts);
-    model->layer = epx_arena_take(arena, config->layers, sizeof *model->layer);
-    for (int64_t i = 0; i < config->layers && !arena->failed; i++)
-        take_layer(model, i);
-    model->last = epx_arena_reals(arena, model->tokens * config->width);
-    model->last_scale = epx_arena_reals(arena, model->tokens);
-    model->last_normed = epx_arena_reals(arena, model->tokens * config->width);
-    take_scratch(model);
-    epx_attention_t shape = epx_config_attention(config, 0, sequences);
-    model->rotary = epx_arena_reals(arena, epx_math_rotary_count(&shape));
-    if (arena->failed)
+    take_all(model);
+    if (model->arena.failed)
         goto destroy;
+    epx_attention_t shape = epx_config_attention(config, 0, sequences);
     epx_math_rotary_table(&shape, model->rotary);
     *model_p = model;
     return EPX_TRAIN_OK;
@@ -119,28 +192,6 @@ void epx_model_destroy(epx_model_t **model_p)
     free(model);
 }
 
-static void take_rows(epx_model_t *model, epx_rows_t *rows)
-{
-    const epx_exchange_t *exchange = model->exchange;
-    rows->rows = epx_arena_reals(&model->wave_arena, exchange->rows_max * exchange->width);
-    rows->start = epx_arena_take(&model->wave_arena, exchange->local_experts, sizeof *rows->start);
-    rows->count = epx_arena_take(&model->wave_arena, exchange->local_experts, sizeof *rows->count);
-}
-
-static epx_wave_t *take_waves(epx_model_t *model, int64_t waves)
-{
-    const epx_exchange_t *exchange = model->exchange;
-    epx_arena_t *arena = &model->wave_arena;
-    epx_wave_t *wave = epx_arena_take(arena, waves, sizeof *wave);
-    for (int64_t w = 0; w < waves && !arena->failed; w++) {
-        take_rows(model, &wave[w].in);
-        wave[w].inner = epx_arena_reals(arena, exchange->rows_max * 2 * model->config.expert_width);
-        wave[w].acted = epx_arena_reals(arena, exchange->rows_max * model->config.expert_width);
-        wave[w].y = epx_arena_reals(arena, exchange->rows_max * exchange->width);
-    }
-    return wave;
-}
-
 int epx_model_attach(epx_model_t *model, epx_exchange_t *exchange, int recompute)
 {
     epx_arena_free(&model->wave_arena);
@@ -148,13 +199,7 @@ int epx_model_attach(epx_model_t *model, epx_exchange_t *exchange, int recompute
     if (!exchange)
         return EPX_TRAIN_OK;
     model->recompute = recompute || exchange->waves_max == 0;
-    epx_wave_t *shared = model->recompute ? take_waves(model, 1) : NULL;
-    for (int64_t i = 0; i < model->config.layers; i++)
-        model->layer[i].wave = model->recompute ? shared : take_waves(model, exchange->waves_max);
-    take_rows(model, &model->scratch.dy);
-    model->scratch.dx_rows = epx_arena_reals(&model->wave_arena, exchange->rows_max * exchange->width);
-    model->scratch.dacted =
-        epx_arena_reals(&model->wave_arena, exchange->rows_max * model->config.expert_width);
+    take_all_waves(model);
     return model->wave_arena.failed ? EPX_TRAIN_FAILED : EPX_TRAIN_OK;
 }
 

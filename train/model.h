@@ -94,6 +94,11 @@ int epx_model_create(const epx_model_config_t *config, int64_t sequences, int64_
                      int64_t local_experts, epx_model_t **model_p);
 void epx_model_destroy(epx_model_t **model_p);
 
+/* The bytes that such a model, its optimizer, and waves of up to rows_max rows take; nothing is taken. waves
+ * 0: the exchange decides from step to step. */
+int epx_model_bytes(const epx_model_config_t *config, int64_t sequences, int64_t local_experts,
+                    int64_t rows_max, int64_t waves, int recompute, int64_t *bytes_p);
+
 /* Takes an exchange into use (it stays the caller's) and makes room for what its waves keep. NULL: gives the
  * room back. recompute: dispatch again in the backward pass and keep nothing per wave. */
 int epx_model_attach(epx_model_t *model, epx_exchange_t *exchange, int recompute);

@@ -48,6 +48,15 @@ for place in "$folder/no/folder" "$0"; do
 done
 EPX_STATS=/proc run epx-train "${small[@]}" --steps 3; expect_code 2; expect_err '^epx-train: EPX_STATS=/proc: .*cannot be written'
 
+# Memory that cannot be is known before anything is taken, and nothing is written.
+for many in '--ranks 100000' '--preset hero' '--batch 100000000'; do
+    # shellcheck disable=SC2086  # words
+    run epx-train $many --metrics "$folder/none"; expect_code 1; expect_no_out .
+    expect_err '^epx-train: [0-9]+ ranks? in this process takes? at least [0-9.]+ [GT]B .*, and this (machine|control group) has [0-9.]+ GB left: run fewer'
+done
+[ ! -e "$folder/none" ]; code=$?; expect_code 0
+run epx-train --ep 4294967296 --replicas 4294967296; expect_code 2; expect_err 'is beyond 2147483647 ranks: run fewer$'
+
 # Where a file cannot be written is said before the first step, and nothing is left there.
 for option in checkpoint record-routing metrics; do
     for place in "$folder/no/file" /proc/file "$folder" ''; do
