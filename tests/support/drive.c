@@ -172,8 +172,8 @@ void wave_new(wave_buffers_t *wave, const session_t *session)
     const problem_t *p = session->p;
     size_t row = problem_row_bytes(p), rows = (size_t)session->info.batch_rows_max;
     size_t experts = (size_t)session->info.local_experts;
-    buffer_new(&wave->rows, rows * row, type_size(p->row_type));
-    buffer_new(&wave->y, rows * row, type_size(p->row_type));
+    buffer_new(&wave->rows, rows * row, problem_alignment(p, p->row_type));
+    buffer_new(&wave->y, rows * row, problem_alignment(p, p->row_type));
     buffer_new(&wave->start, experts * sizeof(int64_t), sizeof(int64_t));
     buffer_new(&wave->count, experts * sizeof(int64_t), sizeof(int64_t));
 }

@@ -28,15 +28,15 @@ static void flight_new(flight_t *f, pass_t *pass, unsigned char *const *rows)
     const problem_t *p = session->p;
     size_t row = problem_row_bytes(p), tokens = (size_t)p->tokens[session->self->rank];
     *f = (flight_t){.pass = pass, .ok = 1};
-    buffer_new(&f->x, tokens * row, type_size(p->row_type));
+    buffer_new(&f->x, tokens * row, problem_alignment(p, p->row_type));
     memcpy(f->x.data, rows[session->self->rank], tokens * row);
     buffer_new(&f->sum, (size_t)p->tokens_max * (size_t)p->width * type_size(oracle_out_type(p)),
-               type_size(oracle_out_type(p)));
+               problem_alignment(p, oracle_out_type(p)));
     buffer_new(&f->dweight, (size_t)p->tokens_max * (size_t)p->columns * sizeof(float), sizeof(float));
     for (int i = 0; i < 2; i++) {
         wave_new(&f->wave[i], session);
         wave_new(&f->again[i], session);
-        buffer_new(&f->dx_rows[i], f->wave[i].y.bytes, type_size(p->row_type));
+        buffer_new(&f->dx_rows[i], f->wave[i].y.bytes, problem_alignment(p, p->row_type));
     }
 }
 
@@ -264,7 +264,7 @@ int pass_backward(pass_t *pass)
     if (waves < 1)
         return 0;
     flight_new(&f, pass, p->dout);
-    buffer_new(&x, f.x.bytes, type_size(p->row_type));
+    buffer_new(&x, f.x.bytes, problem_alignment(p, p->row_type));
     memcpy(x.data, p->x[rank], x.bytes);
     backward(&f, waves, &x);
     if (f.ok) {

@@ -100,6 +100,11 @@ const char *pattern_name(pattern_t pattern)
 
 size_t problem_row_bytes(const problem_t *p) { return (size_t)p->width * type_size(p->row_type); }
 
+size_t problem_alignment(const problem_t *p, epx_type_t type)
+{
+    return p->aligned > 0 ? p->aligned : type_size(type);
+}
+
 const char *problem_text(const problem_t *p, char *text, size_t bytes)
 {
     snprintf(text, bytes, "%s S=%d E=%d K=%d X=%d H=%d T_max=%d m=%d %s cf=%g cs=%g align=%d seed=%llu",

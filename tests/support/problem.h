@@ -70,6 +70,7 @@ typedef struct problem {
     int splits;  /* virtual ranks of each rank; 1 */
     epx_type_t row_type, out_type, id_type;
     int aux_bytes, row_align, lanes, depth, origin, in_caller;
+    size_t aligned; /* buffers of rows are aligned to this and to nothing more; 0: to their type */
     double cf, cs;
     epx_backward_t backward;
     epx_check_t check;
@@ -109,6 +110,8 @@ void problem_expert(const problem_t *problem, int expert, const void *row, void 
 void problem_expert_backward(const problem_t *problem, int expert, const void *dy, void *dx);
 
 size_t problem_row_bytes(const problem_t *problem);
+/* What a buffer of rows of that type is aligned to. */
+size_t problem_alignment(const problem_t *problem, epx_type_t type);
 /* One line: arm, shape, seed. A static buffer per thread is not kept: the caller gives the text. */
 const char *problem_text(const problem_t *problem, char *text, size_t bytes);
 
