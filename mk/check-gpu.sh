@@ -81,7 +81,9 @@ part python mk/check-gpu-python.sh &
 wait
 # Ten thousand steps have a time-out of their own, and on a GPU that others use too they do not keep it.
 [ -z "$fuzz" ] || TEST_DEVICE=cuda part fuzz "$fuzz" --jobs "$jobs" --gpus "$gpus" --slowest 5
-for name in kernels "${names[@]}" python; do count "$name"; done
+# What looks at times of kernels beside each other: programs that take turns on a GPU would be in them.
+part undisturbed "$kernels" --undisturbed
+for name in kernels "${names[@]}" python undisturbed; do count "$name"; done
 
 # ---- a GPU for each rank -----------------------------------------------------------------------------------------
 if [ -n "$apart" ]; then

@@ -157,8 +157,16 @@ typedef struct epx_group_config {
     int64_t timeout_ms;      /* (env) 0: 60000; when a wait gives up */
     const epx_allocator_t *allocator; /* copied; NULL: the device's own */
     epx_recorder_h recorder;          /* whose operations the group's are; NULL: the comm's own (record.h) */
-    int32_t sm_budget; /* (env) cuda: multiprocessors that kernels which move rows may fill, so that the
-                          caller's computation has the others; 0: all. Ranks may differ */
+    /*
+     * (env) cuda: multiprocessors that kernels which move or add up rows may fill, so that the caller's
+     * computation has the others; 0: all. Ranks may differ, and ranks that share a GPU take theirs each. Of
+     * the passes in one stream no more are held at any time: the next such kernel does not begin, nor stand
+     * waiting, before the blocks of the last one have ended. Beside them are single blocks (a post, a wait, a
+     * stamp: one each) and, for some microseconds, kernels that move no rows: those of a route, and a cluster
+     * of up to 16 blocks in which ring and pooled_wave number the rows of a wave. Passes in several streams
+     * take a budget each.
+     */
+    int32_t sm_budget;
 } epx_group_config_t;
 
 #define EPX_GROUP_CONFIG_INIT EPX_BEGUN(epx_group_config_t)

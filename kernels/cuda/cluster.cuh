@@ -177,11 +177,11 @@ template <typename... P> inline int cluster_limit(launch_site &site, void (*kern
     return most;
 }
 
-/* Blocks for `items` items: one for every few thousand, a power of two. */
+/* Blocks for `items` items, no more than `limit`: one for every few thousand, a power of two. */
 inline int cluster_for(int limit, int64_t items)
 {
     int blocks = 1;
-    while (blocks < limit && blocks * (int64_t)4 * ROUTE_THREADS < items)
+    while (blocks * 2 <= limit && blocks * (int64_t)4 * ROUTE_THREADS < items)
         blocks *= 2;
     return blocks;
 }

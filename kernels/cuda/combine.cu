@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(THREADS, 1) combine(const __grid_constant__ ep
 {
     __shared__ uint8_t lane[THREADS / WARP][WARP];
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     int64_t tokens = args.tokens_device != nullptr ? fresh(args.tokens_device) : args.tokens;
     int32_t blocks = blocks_of<N>(args.width), cut = cut_rows((int32_t)tokens, blocks, 1),
             each = piece_bytes(blocks, cut, 1);
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) combine_bulk(const __grid_const
     __shared__ uint8_t lane[B::WARPS][WARP];
     bulk_adder<B, T, N> adder(dynamic, shared);
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     int32_t tokens = (int32_t)(args.tokens_device != nullptr ? fresh(args.tokens_device) : args.tokens);
     int32_t width = args.width * T::BYTES, cut = bulk_cut<B>(tokens, width), each = bulk_piece(width, cut);
     int64_t units = (int64_t)max(tokens, 0) * cut;

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) gather_bulk(const __grid_consta
     const int32_t *before = shared.table.before;
     bulk_mover<B> mover(dynamic, bulk);
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {
         int32_t experts = args.rows.experts - tile < TILE ? args.rows.experts - tile : TILE;
         int32_t rounds = args.index == nullptr ? 1 : min(TILE / experts, (int32_t)ROUNDS_MAX),
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(THREADS, 1) gather_rows(const __grid_constant_
     __shared__ gather_shared shared;
     const int32_t *before = shared.table.before;
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {
         int32_t experts = args.rows.experts - tile < TILE ? args.rows.experts - tile : TILE;
         int32_t rounds = args.index == nullptr ? 1 : min(TILE / experts, (int32_t)ROUNDS_MAX),

@@ -52,7 +52,7 @@ inline int current_device()
 /*
  * Blocks of a persistent grid. budget: multiprocessors that it may fill, 0: all. Blocks go to whichever
  * multiprocessor is emptiest, so several for each of the budget would be spread over more of them: within a
- * budget each gets one.
+ * budget each gets one. What holds a budget passes it to let_next_begin() too.
  */
 template <typename... P>
 inline int persistent_blocks(launch_site &site, void (*kernel)(P...), int threads, size_t shared,
@@ -112,9 +112,16 @@ inline epx_status_t launch(const char *what, const shape1 &shape, epx_stream_t s
 /* In a kernel launched early: all before it in the stream is done and visible from here on. */
 __device__ inline void behind_previous() { cudaGridDependencySynchronize(); }
 
-/* In the kernel before it: the next one may begin, and wait. Only behind its own behind_previous(): a wait
- * that stands right behind its post relies on it. */
-__device__ inline void let_next_begin() { cudaTriggerProgrammaticLaunchCompletion(); }
+/*
+ * In the kernel before it: the next one may begin, and wait. Only behind its own behind_previous(): a wait
+ * that stands right behind its post relies on it. A kernel within a budget of multiprocessors keeps the next
+ * one back until its own blocks have ended: those of the next would stand waiting on further ones.
+ */
+__device__ inline void let_next_begin(int32_t budget = 0)
+{
+    if (budget <= 0)
+        cudaTriggerProgrammaticLaunchCompletion();
+}
 
 /* As many blocks as the work has pieces, but no more than run at once. */
 inline int at_most(int blocks, int64_t pieces)

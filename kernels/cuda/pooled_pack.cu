@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(ROUTE_THREADS, 1)
 {
     team our;
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     for (int32_t h = our.thread(); h < layout.home_rows; h += our.threads())
         args.list[h] = -1;
     our.sync();
@@ -93,8 +93,10 @@ extern "C" epx_status_t epx_cuda_pooled_pack(const epx_k_pooled_pack_t *args, ep
     const pooled_layout &layout = *args->layout;
     int64_t items = args->tokens_device != nullptr ? layout.assignments_max * layout.splits
                                                    : args->tokens * layout.columns;
-    int blocks =
-        cluster_for(cluster_limit(site, pooled_pack), items > layout.home_rows ? items : layout.home_rows);
+    int limit = cluster_limit(site, pooled_pack);
+    if (args->units > 0 && args->units < limit)
+        limit = args->units;
+    int blocks = cluster_for(limit, items > layout.home_rows ? items : layout.home_rows);
     return launch("pooled_pack", {blocks, ROUTE_THREADS, 0, blocks, true}, stream, pooled_pack, *args,
                   layout);
 }

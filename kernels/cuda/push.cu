@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 {
     __shared__ segments<TILE> table;
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     say_begun(args.begun);
     int32_t all = runs_of(args);
     for (int32_t tile = 0; tile < all; tile += TILE) {
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
     if (threadIdx.x < B::THREADS) {
         M mover(dynamic, shared);
         behind_previous();
-        let_next_begin();
+        let_next_begin(set.one[0].units);
         say_begun(set.one[0].begun);
         for (int32_t x = 0; x < set.count; x++) {
             if (!has_wide(set.one[x]))
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(B::THREADS + NARROW_THREADS, 1)
         end_pushes(mover);
     } else {
         behind_previous();
-        let_next_begin();
+        let_next_begin(set.one[0].units);
         int64_t thread = (int64_t)blockIdx.x * NARROW_THREADS + others::thread(),
                 threads = (int64_t)gridDim.x * NARROW_THREADS;
         for (int32_t x = 0; x < set.count; x++)
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 {
     __shared__ segments<TILE> table;
     behind_previous();
-    let_next_begin();
+    let_next_begin(set.one[0].units);
     say_begun(set.one[0].begun);
     int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, threads = (int64_t)gridDim.x * THREADS;
     for (int32_t x = 0; x < set.count; x++) {

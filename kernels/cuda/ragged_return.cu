@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
 {
     __shared__ segments<TILE> table;
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     say_begun(args.begun);
     term_list list = list_of(args);
     for (int32_t tile = 0; tile < args.run_count; tile += TILE) {
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(B::THREADS, 1)
     __shared__ segments<BULK_TILE> table;
     __shared__ bulk_shared<B, reduce_note> shared;
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     say_begun(args.begun);
     term_list list = list_of(args);
     bulk_reducer<B, T, N> reducer(list, dynamic, shared);

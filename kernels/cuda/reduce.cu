@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS, REDUCE_BLOCKS)
     reduce(const __grid_constant__ epx_k_reduce_t args)
 {
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     int32_t n = args.n_device != nullptr ? fresh(args.n_device) : args.n;
     int32_t blocks = blocks_of<N>(args.width), cut = cut_rows(n, blocks, 1),
             each = piece_bytes(blocks, cut, 1);
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) reduce_bulk(const __grid_consta
     extern __shared__ __align__(128) char dynamic[];
     __shared__ bulk_shared<B, reduce_note> shared;
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     int32_t n = args.n_device != nullptr ? fresh(args.n_device) : args.n, width = args.width * T::BYTES;
     term_list list = {args.list, args.weights, (const char *)args.rows, args.row_stride};
     bulk_reducer<B, T, N> reducer(list, dynamic, shared);

@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(THREADS, 1) scale_dot(const __grid_constant__ 
 {
     __shared__ segments<TILE> table;
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     int64_t row_bytes = (int64_t)args.width * T::BYTES;
     int32_t q = lane_id() % (DOT_LANES / N);
     for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {

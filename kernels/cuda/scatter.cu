@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(THREADS, 1) scatter_rows(const __grid_constant
 {
     __shared__ segments<TILE> table;
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     int32_t bytes = (int32_t)args.bytes;
     for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {
         const int64_t *start = args.rows.start + tile;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(B::THREADS, 1) scatter_bulk(const __grid_const
     place_mover<B> mover(dynamic, shared);
     mover.table = {args.list, args.dst_stride};
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     int32_t width = (int32_t)args.bytes;
     bool turns = args.turns != nullptr && args.rows.experts <= TILE;
     for (int32_t tile = 0; tile < args.rows.experts; tile += TILE) {

@@ -12,7 +12,7 @@ enum { THREADS = 1024 };
 __global__ void __launch_bounds__(THREADS) take_dots(const __grid_constant__ epx_k_take_dots_t args)
 {
     behind_previous();
-    let_next_begin();
+    let_next_begin(args.units);
     int64_t n = (args.tokens_device != nullptr ? *args.tokens_device : args.tokens) * args.columns;
     for (int64_t a = (int64_t)blockIdx.x * THREADS + threadIdx.x; a < n; a += (int64_t)gridDim.x * THREADS) {
         int64_t place = args.place[a], row = place - args.lo;

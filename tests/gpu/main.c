@@ -1,7 +1,9 @@
 /*
  * Tests of the GPU's kernels against the host's. SPDX-License-Identifier: Apache-2.0
  *
- *   gpu [--small] [--rounds N] [--most N] [--seed N] [--list] [PART OF A NAME]...
+ *   gpu [--small] [--rounds N] [--most N] [--seed N] [--list] [--undisturbed] [PART OF A NAME]...
+ *
+ * --undisturbed: only those that need a GPU which no other program uses; without it they are left out.
  */
 #include <limits.h>
 #include <stdarg.h>
@@ -14,15 +16,16 @@
 
 extern const gpu_test_t gpu_load_tests[], gpu_move_tests[], gpu_sum_tests[], gpu_check_tests[],
     gpu_ids_tests[], gpu_ragged_tests[], gpu_flow_tests[], gpu_home_tests[], gpu_pooled_tests[],
-    gpu_ring_tests[], gpu_words_tests[];
+    gpu_ring_tests[], gpu_words_tests[], gpu_budget_tests[];
 
 static const gpu_test_t *const tables[] = {
-    gpu_load_tests, gpu_move_tests, gpu_sum_tests,    gpu_check_tests, gpu_ids_tests,  gpu_ragged_tests,
-    gpu_flow_tests, gpu_home_tests, gpu_pooled_tests, gpu_ring_tests,  gpu_words_tests};
+    gpu_load_tests, gpu_move_tests, gpu_sum_tests,    gpu_check_tests, gpu_ids_tests,   gpu_ragged_tests,
+    gpu_flow_tests, gpu_home_tests, gpu_pooled_tests, gpu_ring_tests,  gpu_words_tests, NULL};
+static const gpu_test_t *const undisturbed_tables[] = {gpu_budget_tests, NULL};
 
 enum { TWINS_MAX = 128, FAILURES_MAX = 5 };
 
-static int small, only_list, factor = 1, most = INT_MAX;
+static int small, only_list, undisturbed, factor = 1, most = INT_MAX;
 static uint64_t first_seed = 1, seed;
 static int failures;     /* of this test */
 static int rounds_begun; /* of this loop */
@@ -155,7 +158,8 @@ static int wanted(const char *name, int argc, char **argv)
     int any = 0;
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "--", 2) == 0) {
-            i += strcmp(argv[i], "--small") != 0 && strcmp(argv[i], "--list") != 0;
+            i += strcmp(argv[i], "--small") != 0 && strcmp(argv[i], "--list") != 0 &&
+                 strcmp(argv[i], "--undisturbed") != 0;
             continue;
         }
         any = 1;
@@ -172,6 +176,8 @@ static void read_options(int argc, char **argv)
             small = 1;
         else if (strcmp(argv[i], "--list") == 0)
             only_list = 1;
+        else if (strcmp(argv[i], "--undisturbed") == 0)
+            undisturbed = 1;
         else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc)
             factor = atoi(argv[++i]);
         else if (strcmp(argv[i], "--most") == 0 && i + 1 < argc)
@@ -191,8 +197,9 @@ int main(int argc, char **argv)
         printf("gpu: skipped: %s\n", reason);
         return 3;
     }
-    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
-        for (const gpu_test_t *test = tables[t]; test->name != NULL; test++) {
+    for (const gpu_test_t *const *table = undisturbed ? undisturbed_tables : tables; *table != NULL;
+         table++) {
+        for (const gpu_test_t *test = *table; test->name != NULL; test++) {
             if (!wanted(test->name, argc, argv))
                 continue;
             if (only_list) {

@@ -186,6 +186,7 @@ static void pooled_pack(void)
         twin_send(&sent.place), twin_send(&sent.valid), twin_send(&kept), twin_send(&status);
         twin_send(&list), twin_send(&headers), twin_send(&start), twin_send(&count);
         int64_t wave = dice_range(&dice, 0, c.layout.waves - 1);
+        int32_t units = (int32_t)dice_range(&dice, 0, 6); /* blocks are a power of two within them */
         twin_t dst = twin_make((size_t)c.layout.ranks * sizeof(void *));
         for (int device = 1; device >= 0; device--) {
             for (int32_t d = 0; d < c.layout.ranks; d++)
@@ -193,7 +194,8 @@ static void pooled_pack(void)
             if (device)
                 twin_send(&dst);
             epx_k_pooled_layout_t layout = layout_on(&c, device);
-            epx_k_pooled_pack_t args = {.layout = &layout,
+            epx_k_pooled_pack_t args = {.units = units,
+                                        .layout = &layout,
                                         .tokens = sent.tokens,
                                         .expert = side_of(&sent.expert, device),
                                         .place = side_of(&sent.place, device),
