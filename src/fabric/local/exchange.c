@@ -46,18 +46,19 @@ static epx_status_t post(const epx_gather_t *gather, uint64_t value, int failed)
 {
     local_fabric_t *fabric = gather->fabric;
     int32_t me = fabric->base.rank, index = gather->channel;
+    const local_join_t *join = NULL;
     if (my_channel(gather)->event != NULL) {
         epx_status_t status =
             fabric->config.device->event_record(my_channel(gather)->event, making_of(gather)->stream);
         if (status == EPX_OK && !failed)
-            status = epx_local_join(fabric, epx_local_join_of_exchange(fabric, index), value >> 1);
+            status = epx_local_join(fabric, epx_local_join_of_exchange(fabric, index), value >> 1, &join);
         if (status != EPX_OK)
             return status;
     }
     for (int32_t i = 0; i < gather->circle.size; i++) {
         int32_t p = epx_circle_rank(&gather->circle, i);
         if (!failed) {
-            epx_local_tell(fabric, fabric->peer[p], &channel_of(gather, p)->word[me], value);
+            epx_local_tell(fabric, fabric->peer[p], &channel_of(gather, p)->word[me], value, join);
             continue;
         }
         atomic_store_explicit(&channel_of(gather, p)->failure[me], value, memory_order_release);
@@ -81,12 +82,18 @@ static uint32_t count(const epx_gather_t *gather)
 static epx_status_t pause_gather(epx_gather_t *gather, int32_t p, int32_t *spin, uint32_t bell,
                                  int32_t *culprit_p, int32_t *last_look_p)
 {
+    local_fabric_t *fabric = gather->fabric;
     local_watch_t *watch = &making_of(gather)->watch;
     (void)last_look_p;
     if (watch->begin_ns == 0) {
         watch->begin_ns = epx_clock_ns();
         watch->deadline_ns = watch->begin_ns + gather->timeout_ms * 1000000;
         watch->timeout_ms = gather->timeout_ms;
+    }
+    if (my_channel(gather)->event != NULL) {
+        /* B3: this step, or the one before it (I1). */
+        watch->epoch = gather->side->sequence - (gather->result->expected != gather->side->sequence);
+        watch->join = epx_local_join_of(fabric, epx_local_join_of_exchange(fabric, gather->channel));
     }
     return epx_local_pause(watch, &my_channel(gather)->word[p], spin, bell, culprit_p);
 }

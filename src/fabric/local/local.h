@@ -33,6 +33,12 @@
  * lets a load overtake a plain one. A stale `awaits` costs a ring that nobody needed.
  *
  * - B2: whatever else ends a wait (failure words, the abort, survivors) rings without asking.
+ *
+ * - B3: who waits for all where R4 holds would wake for one rank after the other. It sleeps for `joined`
+ * instead, whose word the last rank sets before its own words, and that one rings behind them: one ring for
+ * each sleeper. What has arrived is decided by the words of the ranks alone, which are looked at one by one
+ * then, and slept for where one is still to come. If nobody is the last one (a rank failed, or is ahead),
+ * nobody rings: so this kind of sleep ends JOIN_MS after the wait began, or at its deadline.
  */
 #ifndef EPX_FABRIC_LOCAL_LOCAL_H
 #define EPX_FABRIC_LOCAL_LOCAL_H
@@ -120,6 +126,8 @@ typedef struct local_watch {
     int64_t deadline_ns, begin_ns; /* begin 0: has not waited yet */
     int64_t timeout_ms;
     int32_t ignores_abort;
+    const local_join_t *join;            /* B3: all are awaited; or NULL */
+    uint64_t epoch;                      /* with which they join */
     const epx_patience_t *patience;      /* or NULL */
     const epx_fabric_meeting_t *meeting; /* whose end ends the wait; or NULL */
 } local_watch_t;
@@ -129,8 +137,10 @@ typedef struct local_watch {
  * was noted before the look. */
 epx_status_t epx_local_pause(local_watch_t *watch, const _Atomic uint64_t *word, int32_t *spin, uint32_t bell,
                              int32_t *culprit_p);
-/* Sets a word of the peer's that I write, and wakes him if he sleeps for it (B1). */
-void epx_local_tell(local_fabric_t *fabric, local_fabric_t *peer, _Atomic uint64_t *word, uint64_t value);
+/* Sets a word of the peer's that I write, and wakes him if he sleeps for it (B1), or for the join that I am
+ * the last one of (B3; NULL: of none). */
+void epx_local_tell(local_fabric_t *fabric, local_fabric_t *peer, _Atomic uint64_t *word, uint64_t value,
+                    const local_join_t *join);
 
 epx_status_t epx_local_post(epx_fabric_t *, const epx_post_t *, epx_stream_t);
 epx_status_t epx_local_wait(epx_fabric_t *, const epx_wait_t *, epx_wait_result_t *, epx_stream_t);
@@ -163,8 +173,15 @@ int64_t epx_local_device_bytes(const epx_fabric_config_t *config, int32_t ranks)
 /* Takes the device block and the events; 0: no memory (what was taken is closed with the rest). */
 int epx_local_device_open(local_fabric_t *fabric);
 void epx_local_device_close(local_fabric_t *fabric);
-/* R4: this rank has recorded its event of `channel` for `epoch` and will now tell all. */
-epx_status_t epx_local_join(local_fabric_t *fabric, int32_t channel, uint64_t epoch);
+/* R4: this rank has recorded its event of `channel` for `epoch` and will now tell all. *join_p: the join that
+ * it was the last one of, or NULL. */
+epx_status_t epx_local_join(local_fabric_t *fabric, int32_t channel, uint64_t epoch,
+                            const local_join_t **join_p);
+/* NULL: there are none. */
+static inline const local_join_t *epx_local_join_of(const local_fabric_t *fabric, int32_t channel)
+{
+    return fabric->all_event != NULL ? &fabric->hub->join[channel] : NULL;
+}
 /* Lets the stream wait for all ranks' events of that epoch at once; *done_p 0: it has to for each. */
 epx_status_t epx_local_follow_all(local_fabric_t *fabric, int32_t channel, uint64_t epoch,
                                   epx_stream_t stream, int *done_p);

@@ -150,10 +150,12 @@ static epx_event_t event_of(const local_fabric_t *fabric, int32_t channel)
                                              : fabric->channel[channel - fabric->config.channels].event;
 }
 
-epx_status_t epx_local_join(local_fabric_t *fabric, int32_t channel, uint64_t epoch)
+epx_status_t epx_local_join(local_fabric_t *fabric, int32_t channel, uint64_t epoch,
+                            const local_join_t **join_p)
 {
     const epx_device_ops_t *device = fabric->config.device;
     epx_status_t status = EPX_OK;
+    *join_p = NULL;
     if (fabric->all_event == NULL)
         return EPX_OK;
     local_join_t *join = &fabric->hub->join[channel];
@@ -166,7 +168,8 @@ epx_status_t epx_local_join(local_fabric_t *fabric, int32_t channel, uint64_t ep
     if (status != EPX_OK)
         return status;
     atomic_store_explicit(&join->who, fabric->base.rank, memory_order_relaxed);
-    atomic_store_explicit(&join->joined, epoch, memory_order_release);
+    atomic_exchange_explicit(&join->joined, epoch, memory_order_seq_cst); /* B1 */
+    *join_p = join;
     return EPX_OK;
 }
 

@@ -5,11 +5,15 @@
 
 static uint64_t epoch_value(epx_epoch_t epoch) { return (epoch.base != NULL ? *epoch.base : 0) + epoch.add; }
 
-void epx_local_tell(local_fabric_t *fabric, local_fabric_t *peer, _Atomic uint64_t *word, uint64_t value)
+void epx_local_tell(local_fabric_t *fabric, local_fabric_t *peer, _Atomic uint64_t *word, uint64_t value,
+                    const local_join_t *join)
 {
     /* Beside B1: the rows that this thread stored before are visible to who sees the word. */
     atomic_exchange_explicit(word, value, memory_order_seq_cst);
-    if (peer != fabric && atomic_load_explicit(&peer->awaits, memory_order_seq_cst) == (uintptr_t)word)
+    if (peer == fabric)
+        return;
+    uintptr_t awaits = atomic_load_explicit(&peer->awaits, memory_order_seq_cst);
+    if (awaits == (uintptr_t)word || (join != NULL && awaits == (uintptr_t)&join->joined))
         epx_bell_ring(&peer->bell);
 }
 
@@ -17,10 +21,11 @@ epx_status_t epx_local_post(epx_fabric_t *base, const epx_post_t *post, epx_stre
 {
     local_fabric_t *fabric = (local_fabric_t *)base;
     uint64_t epoch = epoch_value(post->epoch);
+    const local_join_t *join = NULL;
     if (epx_local_is_remote(fabric)) {
         epx_status_t status = fabric->config.device->event_record(fabric->event[post->channel], stream);
         if (status == EPX_OK && post->peer == EPX_ALL_PEERS)
-            status = epx_local_join(fabric, post->channel, epoch);
+            status = epx_local_join(fabric, post->channel, epoch, &join);
         if (status != EPX_OK)
             return status;
     }
@@ -28,7 +33,7 @@ epx_status_t epx_local_post(epx_fabric_t *base, const epx_post_t *post, epx_stre
     int32_t first = post->peer == EPX_ALL_PEERS ? 0 : post->peer;
     int32_t last = post->peer == EPX_ALL_PEERS ? base->ranks - 1 : post->peer;
     for (int32_t p = first; p <= last; p++)
-        epx_local_tell(fabric, fabric->peer[p], &fabric->peer[p]->word[place], epoch);
+        epx_local_tell(fabric, fabric->peer[p], &fabric->peer[p]->word[place], epoch, join);
     return EPX_OK;
 }
 
@@ -46,12 +51,33 @@ epx_status_t epx_local_post_failure(epx_fabric_t *base, int32_t failure_channel,
     return EPX_OK;
 }
 
+static int64_t sooner(int64_t end_ns, const local_watch_t *watch)
+{
+    return end_ns < watch->deadline_ns ? end_ns : watch->deadline_ns;
+}
+
+/* B3. */
+static int64_t join_end(const local_watch_t *watch)
+{
+    enum { JOIN_MS = 10 };
+    return sooner(watch->begin_ns + (int64_t)JOIN_MS * 1000000, watch);
+}
+
+/* Whose word ends the next sleep: all ranks', or the one that is looked for. */
+static const _Atomic uint64_t *waker(const local_watch_t *watch, const _Atomic uint64_t *word)
+{
+    const local_join_t *join = watch->join;
+    if (join == NULL || epx_clock_ns() >= join_end(watch) ||
+        atomic_load_explicit(&join->joined, memory_order_seq_cst) >= watch->epoch)
+        return word;
+    return &join->joined;
+}
+
 /* Who ends a meeting rings no bell. */
 static int64_t slice_end(const local_watch_t *watch)
 {
     enum { SLICE_MS = 50 };
-    int64_t end_ns = watch->meeting != NULL ? epx_clock_ns() + (int64_t)SLICE_MS * 1000000 : INT64_MAX;
-    return end_ns < watch->deadline_ns ? end_ns : watch->deadline_ns;
+    return sooner(watch->meeting != NULL ? epx_clock_ns() + (int64_t)SLICE_MS * 1000000 : INT64_MAX, watch);
 }
 
 epx_status_t epx_local_pause(local_watch_t *watch, const _Atomic uint64_t *word, int32_t *spin, uint32_t bell,
@@ -71,14 +97,15 @@ epx_status_t epx_local_pause(local_watch_t *watch, const _Atomic uint64_t *word,
     }
     if (watch->meeting != NULL && watch->meeting->is_over(watch->meeting->context))
         return EPX_ERR_ABORTED;
+    const _Atomic uint64_t *by = waker(watch, word);
+    if (atomic_load_explicit(&fabric->awaits, memory_order_relaxed) != (uintptr_t)by) {
+        atomic_exchange_explicit(&fabric->awaits, (uintptr_t)by, memory_order_seq_cst);
+        return EPX_OK; /* the caller looks again: who is missing is found so when time is up, too */
+    }
     if (epx_wait_is_over(watch->patience, watch->timeout_ms, watch->begin_ns, epx_clock_ns(),
                          &watch->deadline_ns))
         return EPX_ERR_TIMEOUT;
-    if (atomic_load_explicit(&fabric->awaits, memory_order_relaxed) != (uintptr_t)word)
-        atomic_exchange_explicit(&fabric->awaits, (uintptr_t)word,
-                                 memory_order_seq_cst); /* the caller looks again */
-    else
-        epx_bell_sleep(&fabric->bell, bell, slice_end(watch));
+    epx_bell_sleep(&fabric->bell, bell, by != word ? join_end(watch) : slice_end(watch));
     return EPX_OK;
 }
 
@@ -163,6 +190,10 @@ epx_status_t epx_local_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait
     int32_t count = wait->peer == EPX_ALL_PEERS ? base->ranks : 1;
     epx_status_t status = EPX_OK;
     *result = (epx_wait_result_t){.peer = -1, .expected = epoch_value(wait->epoch)};
+    if (wait->peer == EPX_ALL_PEERS) {
+        watch.join = epx_local_join_of(fabric, wait->channel);
+        watch.epoch = result->expected;
+    }
     for (int32_t i = 0; i < count && status == EPX_OK; i++) {
         int32_t peer = wait->peer == EPX_ALL_PEERS ? (base->rank + i) % base->ranks : wait->peer;
         status = wait_for(&watch, wait, peer, result);
