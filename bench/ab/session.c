@@ -17,6 +17,7 @@
 #include "tools/common/program.h"
 #include "tools/common/terminal.h"
 #include "train/fail.h"
+#include "train/need.h"
 
 /* ---- the library's memory, counted --------------------------------------------------------------------------------- */
 
@@ -257,6 +258,17 @@ static void name_regime(const epx_ab_settings_t *settings, epx_ab_result_t *resu
              load);
 }
 
+/* Each arm holds the model once; the first stands for all. */
+static int check_room(const epx_ab_settings_t *settings)
+{
+    epx_train_config_t train = settings->train;
+    int32_t rank, launched = 1;
+    train.group = settings->arm[0].config;
+    (void)epx_comm_launched(&rank, &launched);
+    int code = epx_need_check(&train, launched);
+    return code == EPX_TRAIN_OK ? EPX_EXIT_OK : epx_tool_fail(code, "%s", epx_train_error());
+}
+
 int epx_ab_run_session(epx_ab_settings_t *settings, epx_ab_result_t *result, int *is_first_p)
 {
     epx_ab_session_t session = {.settings = settings, .result = result, .started_ns = epx_now_ns()};
@@ -274,6 +286,9 @@ int epx_ab_run_session(epx_ab_settings_t *settings, epx_ab_result_t *result, int
     memcpy(result->arm, settings->arm, sizeof result->arm);
     if (settings->restore == NULL && settings->train_steps > 0)
         settings->train.steps = settings->train_steps;
+    code = check_room(settings);
+    if (code != EPX_EXIT_OK)
+        return code;
     code = epx_ranks_run(settings->ranks, play, &session);
     if (code != EPX_TRAIN_OK)
         return epx_tool_fail(code, "%s", epx_train_error());

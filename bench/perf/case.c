@@ -6,9 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <epx/info.h>
+
 #include "bench/perf/processes.h"
 #include "bench/perf/rows.h"
 #include "tools/common/program.h"
+#include "tools/common/room.h"
 
 /* Much more than the caches of any GPU hold. */
 #define DEVICE_CACHE ((size_t)512 << 20)
@@ -331,6 +334,28 @@ static int choices_repeat(const epx_perf_settings_t *s)
     return repeat;
 }
 
+/* What ranks write to for certain, beside what they share: rows that are sent and rows that come, choices,
+ * and the tables of the group, which grow with the ranks. */
+static int check_room(const epx_perf_case_t *shared)
+{
+    epx_group_info_t info = EPX_GROUP_INFO_INIT;
+    const char *whose;
+    epx_status_t status = epx_group_preview(&shared->config, &info);
+    if (status != EPX_OK)
+        return epx_tool_fail_status(status, "this shape cannot be");
+    double rows = (double)shared->tokens + (double)info.batch_rows_max;
+    double rank = rows * (double)shared->row_bytes + 9.0 * (double)shared->tokens * shared->config.top_k +
+                  (double)(shared->memory.total_bytes - shared->memory.device_bytes);
+    double ranks = shared->apart ? 1 : (double)shared->settings->ranks, room = (double)epx_room_bytes(&whose);
+    if (ranks * rank <= room)
+        return EPX_EXIT_OK;
+    return epx_tool_fail(
+        EPX_EXIT_FAILED,
+        "%.0f rank%s in this process take%s at least %.1f GB, and %s has %.1f GB left: choose "
+        "fewer --ranks or --tokens, or a smaller --width or --capacity-factor",
+        ranks, ranks > 1 ? "s" : "", ranks > 1 ? "" : "s", 1e-9 * ranks * rank, whose, 1e-9 * room);
+}
+
 int epx_perf_case_run(epx_perf_case_t *shared, const epx_perf_settings_t *s, const char *transport,
                       int64_t tokens, int32_t sm_budget)
 {
@@ -347,8 +372,11 @@ int epx_perf_case_run(epx_perf_case_t *shared, const epx_perf_settings_t *s, con
     epx_status_t status = epx_group_memory(&shared->config, &shared->memory);
     if (status != EPX_OK)
         return epx_tool_fail_status(status, "this shape cannot be");
-    shared->part = epx_tool_alloc((size_t)s->ranks, sizeof *shared->part);
     shared->apart = epx_perf_are_processes(shared);
+    int rc = check_room(shared);
+    if (rc != EPX_EXIT_OK)
+        return rc;
+    shared->part = epx_tool_alloc((size_t)s->ranks, sizeof *shared->part);
     shared->one_clock = 1;
     return epx_ranks_join((int32_t)s->ranks, play, shared);
 }

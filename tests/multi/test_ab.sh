@@ -28,6 +28,7 @@ run epx-ab --arms ragged,ring:wave=3; expect_code 2; expect_err 'did you mean wa
 run epx-ab --arms ragged,ring:waves=3; expect_code 2; expect_err '^epx-ab: the arm ring:waves=3 cannot run: .*ring'
 run epx-ab --arms ragged,rink; expect_code 2; expect_err 'the arm rink cannot run'
 run epx-ab --arms ragged,ring --arm "x=true"; expect_code 2; expect_err 'give one kind'
+run epx-ab --arms ragged,ring --preset hero --ranks 2; expect_code 1; expect_err '^epx-ab: 2 ranks in this process take at least [0-9.]+ [GT]B .*run fewer'
 run epx-ab --arms ragged,ring --preset big; expect_code 2; expect_err "there is no preset 'big'"
 run epx-ab --arms ragged,ring --ranks 3 --virtual-ep 64; expect_code 2; expect_err '--virtual-ep 64 is no multiple'
 run epx-ab --arms ragged,ring --ranks 3 --ep 3; expect_code 2; expect_err 'give one of --ranks and --ep'

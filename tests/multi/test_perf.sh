@@ -18,6 +18,12 @@ run epx-perf --transport nonsense --tokens 8 -i 1; expect_code 2; expect_err '^e
 EPX_TRANSPORT=nonsense run epx-perf --tokens 8 -i 1; expect_code 2; expect_err '^epx-perf: .*nonsense .*is not one of'
 EPX_STATS=/no/such/folder run epx-perf --tokens 8 -i 1; expect_code 2; expect_err '^epx-perf: .*EPX_STATS=/no/such/folder: '
 EPX_STATS=/no/such/folder run epx-perf --recorder -i 1; expect_code 2; expect_err '^epx-perf: EPX_STATS=/no/such/folder: '
+# Memory that cannot be is known before anything is taken; the ranks' own tables grow with their number.
+for many in '--ranks 16 --tokens 2M --width 8K' '--ranks 60000 --tokens 16 --width 32'; do
+    # shellcheck disable=SC2086  # words
+    run epx-perf $many; expect_code 1
+    expect_err '^epx-perf: [0-9]+ ranks in this process take at least [0-9.]+ GB, and this (machine|control group) has [0-9.]+ GB left: choose fewer'
+done
 
 small=(--tokens 48 --width 40 --experts 12 --top-k 3 -i 2 --warmup 1)
 run epx-perf --transport all --op all "${small[@]}" --json && expect_code 0 && expect_quiet && expect_json
