@@ -5,8 +5,9 @@
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder" "$out" "$err"' EXIT
-shape=(--layers 2 --width 32 --heads 4 --head-width 8 --sequence 32 --window 16 --experts 8 --top-k 2 --expert-width 16
-    --latent 16 --shared-width 16)
+# As small as guards allow: under ThreadSanitizer the model's mathematics is most of the time.
+shape=(--layers 2 --width 16 --heads 2 --head-width 8 --sequence 16 --window 8 --experts 8 --top-k 2 --expert-width 8
+    --latent 8 --shared-width 8)
 small=("${shape[@]}" --peak-flops 1e11 --steps 2 --discard 1)
 all_guards='weights routing twins gap gradients payload accounting bytes fallback clocks registration window'
 # Valid or inconclusive: a small model on a busy machine decides no speed, and no test asks for one.
@@ -56,7 +57,7 @@ json "[a['transport'] for a in d['arms']] == ['pooled_wave', 'ragged', 'ring'] a
 json "[g['name'] for g in d['guards']] == '$all_guards'.split()"
 json "all(g['state'] == 'passed' or g['name'] == 'clocks' for g in d['guards'])"
 json "all(a['assignments']['valid'] == a['assignments']['kept'] + a['assignments']['dropped_sender'] +
-      a['assignments']['dropped_receiver'] == 3 * 2 * 2 * 4 * 64 * 2 for a in d['arms'])"
+      a['assignments']['dropped_receiver'] == 3 * 2 * 2 * 4 * 32 * 2 for a in d['arms'])"
 json "all(a['mfu_executed'] <= a['mfu'] and a['exposed_ms'] > 0 and a['peak_bytes'] > 0 for a in d['arms'])"
 json "d['arms'][1]['receiver_drop_fraction'] == d['arms'][2]['receiver_drop_fraction'] == 0"
 json "[r['ranks'] for r in d['arms'][0]['drops_by_rules']] == [8, 4]"

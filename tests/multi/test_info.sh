@@ -103,9 +103,11 @@ expect_out '^EPX_PIN +no +environment +!! '
 
 # The variable switches what is said beforehand, what steps write, and which way bytes are counted to have gone.
 ran=$(mktemp -d)
+train=(--preset tiny --steps 2 --layers 2 --width 32 --heads 4 --head-width 8 --sequence 32 --window 16 --experts 8 --top-k 2
+    --expert-width 16 --latent 16 --shared-width 16 --no-bigram --eval-sequences 2)
 for transport in pooled_wave ragged ring; do
     EPX_TRANSPORT=$transport run epx-info --json && expect_json && json "d['use']['transport']['name'] == '$transport'"
-    EPX_TRANSPORT=$transport EPX_STATS=$ran/$transport run epx-train --preset tiny --ranks 2 --steps 2 && expect_code 0
+    EPX_TRANSPORT=$transport EPX_STATS=$ran/$transport run epx-train "${train[@]}" --ranks 2 && expect_code 0
     run epx-info --stats "$ran/$transport" --json && expect_json && expect_code 0
     json "{r['transport'] for r in d['ran']} == {'$transport'} and {r['rank'] for r in d['ran']} == {0, 1}"
     json 'all(r["steps"] == 2 and r["sent_bytes"] > 0 and r["message_bytes"] == 0 for r in d["ran"])'
@@ -115,7 +117,7 @@ done
 [ "$(sort -u "$ran/bytes" | wc -l)" = 3 ] || wrong 'transports have sent equal bytes'
 if "$bin/epx-info" -b | grep -Eq '^ucx +yes' && command -v mpirun > /dev/null; then
     export UCX_TLS=tcp,self UCX_NET_DEVICES=lo OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    EPX_STATS=$ran/tcp mpirun --oversubscribe -n 2 "$bin/epx-train" --preset tiny --steps 2 > /dev/null 2>&1
+    EPX_STATS=$ran/tcp mpirun --oversubscribe -n 2 "$bin/epx-train" "${train[@]}" > /dev/null 2>&1
     unset UCX_TLS UCX_NET_DEVICES
     run epx-info --stats "$ran/tcp" --json && expect_json && expect_code 0
     json 'all(r["path"] == "messages" and r["message_bytes"] >= r["sent_bytes"] > 0 for r in d["ran"])'
