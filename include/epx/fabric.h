@@ -149,6 +149,7 @@ typedef struct epx_wait {
     epx_progress_words_t *progress; /* as in epx_k_word_wait_t */
     uint32_t name, last_word;       /* last_word: `seen` is said */
     int32_t behind_post;            /* as in epx_k_word_wait_t, with begin */
+    int32_t next_begins;            /* likewise */
     epx_lane_begin_of_t begin;
 } epx_wait_t;
 

@@ -282,7 +282,20 @@ typedef struct epx_k_scatter {
  *
  * own: row r in own_first .. own_first + own_count - 1 (counted from lo, as those of `rows`) is row
  * own[r - own_first] of own_rows instead. Entries of rows that are not kept may be anything.
+ *
+ * sums: no row is in memory; all are sums of a rank's own rows, made where they are added. At most one row
+ * for each token, among at most EPX_SUMS_COLUMNS_MAX columns; no waves, weights, kept, own.
  */
+#define EPX_SUMS_COLUMNS_MAX 32
+/* Row r, counted from lo, is row_type(chain over x of fmaf(weights[x], y[list[x]], sum)), x in j .. j +
+ * count[r] - 1, where j = first[r] + *home_start - *wire_start (as in epx_k_ragged_return_t). */
+typedef struct epx_k_own_sums {
+    const void *y; /* row_stride apart; NULL: rows are in memory */
+    const int32_t *first, *count, *list;
+    const float *weights; /* parallel to list; NULL: 1 */
+    const int64_t *home_start, *wire_start;
+} epx_k_own_sums_t;
+
 typedef struct epx_k_combine {
     int64_t tokens;
     const int64_t *tokens_device; /* or NULL */
@@ -301,6 +314,11 @@ typedef struct epx_k_combine {
     const int32_t *own;   /* or NULL */
     const void *own_rows; /* row_stride apart */
     int64_t own_first, own_count;
+    epx_k_own_sums_t sums;
+    /* With sums, 1: directly ahead in the stream is a wait that lets what follows begin with it (next_begins
+     * of epx_k_word_wait_t), and all that is read here, acc excepted, was there before its post. Sums are
+     * made while it ends; behind it tokens_device is read again, and acc and out are touched. */
+    int32_t early;
     int32_t units; /* multiprocessors that the grid may fill; 0: all (other devices: no meaning) */
 } epx_k_combine_t;
 
@@ -451,6 +469,9 @@ typedef struct epx_kernels {
     epx_status_t (*ragged_flow)(const struct epx_k_ragged_flow *args, epx_stream_t stream);
     const epx_flow_limits_t *flow_limits;
     epx_status_t (*ragged_home)(const struct epx_k_ragged_home *args, epx_stream_t stream);
+    /* A host call, of no stream: 1 where a combine of so many tokens is done sooner by `sums` than by sums
+     * that go to memory first, else 0. */
+    int (*sums_soon)(int64_t tokens, int32_t width, epx_type_t row_type);
 } epx_kernels_t;
 
 #ifdef __cplusplus

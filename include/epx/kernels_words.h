@@ -170,6 +170,9 @@ typedef struct epx_k_word_wait {
      * looks while the post ends, reckons the epoch from `begin` as that may do (words NULL: from `epoch`),
      * and ends behind it. */
     int32_t behind_post;
+    /* With behind_post, 1: what follows may begin as soon as the wait does; it reads nothing that the post
+     * writes, and itself waits for all ahead before it writes (`early` of a combine). */
+    int32_t next_begins;
     epx_lane_begin_of_t begin;
 } epx_k_word_wait_t;
 

@@ -235,6 +235,8 @@ extern "C" epx_status_t epx_cuda_combine(const epx_k_combine_t *args, epx_stream
     using namespace epx;
     if (args->tokens <= 0 && args->tokens_device == nullptr)
         return EPX_OK;
+    if (args->sums.y != nullptr)
+        return epx_cuda_combine_sums(args, stream);
     return by_type(args->row_type, is_aligned(args), [&](auto type, auto n) {
         typedef decltype(type) T;
         return combine_as<reduce_build, T, decltype(n)::value>(args, stream);

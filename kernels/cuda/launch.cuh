@@ -114,8 +114,9 @@ __device__ inline void behind_previous() { cudaGridDependencySynchronize(); }
 
 /*
  * In the kernel before it: the next one may begin, and wait. Only behind its own behind_previous(): a wait
- * that stands right behind its post relies on it. A kernel within a budget of multiprocessors keeps the next
- * one back until its own blocks have ended: those of the next would stand waiting on further ones.
+ * that stands right behind its post relies on it, and so does what begins with that wait. A kernel within a
+ * budget of multiprocessors keeps the next one back until its own blocks have ended: those of the next would
+ * stand waiting on further ones.
  */
 __device__ inline void let_next_begin(int32_t budget = 0)
 {

@@ -100,6 +100,7 @@ struct fp32 {
     enum { BYTES = 4 };
     static __device__ float load(const void *row, int64_t h) { return fresh((const float *)row + h); }
     static __device__ void store(void *row, int64_t h, float value) { ((float *)row)[h] = value; }
+    static __device__ float rounded(float value) { return value; }
 };
 
 struct bf16 {
@@ -112,6 +113,7 @@ struct bf16 {
     {
         ((__nv_bfloat16 *)row)[h] = __float2bfloat16_rn(value);
     }
+    static __device__ float rounded(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
     /* Two at a time, from the halves of a word. */
     static __device__ void unpack(uint32_t word, float *value)
     {
@@ -135,6 +137,7 @@ struct fp16 {
     {
         ((__half *)row)[h] = __float2half_rn(value);
     }
+    static __device__ float rounded(float value) { return __half2float(__float2half_rn(value)); }
     static __device__ void unpack(uint32_t word, float *value)
     {
         float2 two = __half22float2(*(__half2 *)&word);

@@ -163,7 +163,10 @@ __device__ inline void reduce_all(const term_list &list, int32_t unit, int32_t u
     }
 }
 
-template <int N> __device__ inline int32_t blocks_of(int32_t width) { return (width - 1) / (WARP * N) + 1; }
+template <int N> __host__ __device__ inline int32_t blocks_of(int32_t width)
+{
+    return (width - 1) / (WARP * N) + 1;
+}
 
 /* Calls fn with the row type, and how many elements a lane takes, as compile-time values. */
 template <typename F> inline epx_status_t by_type(epx_type_t type, bool aligned, const F &fn)

@@ -32,4 +32,5 @@ const epx_kernels_t epx_kernels_cuda = {
     .ragged_flow = epx_cuda_ragged_flow,
     .flow_limits = &epx_cuda_flow_limits,
     .ragged_home = epx_cuda_ragged_home,
+    .sums_soon = epx_cuda_sums_soon,
 };

@@ -114,7 +114,8 @@ __device__ inline bool wait_for(const epx_k_word_wait_t &args, const awaited &wh
  * Behind this rank's own post nothing is waited for before the words are looked at: all that stands before
  * the post has ended when it lets this kernel begin, and the post writes nothing that is read here, the base
  * of the epochs excepted, which is reckoned instead. Whoever follows finds the post ended, since this one
- * ends behind it.
+ * ends behind it. With next_begins it is let in at once: it too begins behind all that stands before the
+ * post.
  */
 __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant__ epx_k_word_wait_t args)
 {
@@ -124,6 +125,8 @@ __global__ void __launch_bounds__(WORD_THREADS) wait_words(const __grid_constant
     uint32_t turn = 0;
     if (!args.behind_post)
         behind_previous();
+    else if (args.next_begins)
+        let_next_begin();
     bool reckoned = args.behind_post && pass.words != nullptr;
     uint64_t epoch = reckoned ? lane_base(pass.words, pass.head, pass.generation) + args.epoch.add
                               : epoch_value(args.epoch);

@@ -26,14 +26,38 @@ static inline const char *row_at(const epx_k_combine_t *args, int64_t row)
     return (const char *)args->rows + row * args->row_stride;
 }
 
+/* Columns h .. h + n - 1 of a row that is a sum of own rows, in the row type. */
+static void make_own_sum(const epx_k_combine_t *args, const epx_row_ops_t *ops, int64_t row, int64_t h,
+                         int64_t n, void *to)
+{
+    const epx_k_own_sums_t *sums = &args->sums;
+    int64_t at = h * epx_row_element(args->row_type),
+            x = sums->first[row] + *sums->home_start - *sums->wire_start;
+    float sum[EPX_ROW_BLOCK] = {0};
+    for (int64_t end = x + sums->count[row]; x < end; x++)
+        ops->add(sum, (const char *)sums->y + sums->list[x] * args->row_stride + at,
+                 sums->weights != NULL ? sums->weights[x] : 1.0f, n, args->row_type, 0);
+    ops->store(to, sum, n, args->row_type);
+}
+
+/* The same columns of any row; made: where a sum is put. */
+static const char *columns_of(const epx_k_combine_t *args, const epx_row_ops_t *ops, int64_t row, int64_t h,
+                              int64_t n, void *made)
+{
+    if (args->sums.y == NULL)
+        return row_at(args, row) + h * epx_row_element(args->row_type);
+    make_own_sum(args, ops, row, h, n, made);
+    return made;
+}
+
 /* Columns h .. h + n - 1 of one token: a block at a time, so that the sum stays in the nearest cache over all
  * its rows. */
 static void combine_block(const epx_k_combine_t *args, const epx_row_ops_t *ops, int64_t t, int64_t h,
                           int64_t n)
 {
     const int32_t *place = args->place + t * args->columns;
-    int64_t element = epx_row_element(args->row_type);
-    float own[EPX_ROW_BLOCK], *acc = args->acc != NULL ? args->acc + t * args->width + h : own;
+    float made[EPX_ROW_BLOCK], own[EPX_ROW_BLOCK],
+        *acc = args->acc != NULL ? args->acc + t * args->width + h : own;
     int64_t waves = args->waves > 1 ? args->waves : 1, wave = (args->hi - args->lo) / waves;
     int32_t from_zero = args->first;
 
@@ -42,7 +66,7 @@ static void combine_block(const epx_k_combine_t *args, const epx_row_ops_t *ops,
             int64_t row = row_of(place[k], args->lo, args->hi, args->kept);
             if (row < lo || row >= lo + wave)
                 continue;
-            ops->add(acc, row_at(args, row) + h * element,
+            ops->add(acc, columns_of(args, ops, row, h, n, made),
                      args->weights ? args->weights[t * args->columns + k] : 1.0f, n, args->row_type,
                      from_zero);
             from_zero = 0;
@@ -64,6 +88,13 @@ epx_status_t epx_host_combine(const epx_k_combine_t *args, epx_stream_t stream)
         for (int64_t h = 0; h < args->width; h += EPX_ROW_BLOCK)
             combine_block(args, ops, t, h, args->width - h < EPX_ROW_BLOCK ? args->width - h : EPX_ROW_BLOCK);
     return EPX_OK;
+}
+
+/* A row that is made in a cache need not go to memory. */
+int epx_host_sums_soon(int64_t tokens, int32_t width, epx_type_t row_type)
+{
+    (void)tokens, (void)width, (void)row_type;
+    return 1;
 }
 
 static void reduce_row(const epx_k_reduce_t *args, const epx_row_ops_t *ops, int32_t j)

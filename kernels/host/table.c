@@ -32,4 +32,5 @@ const epx_kernels_t epx_kernels_host = {
     .ragged_flow = epx_host_ragged_flow,
     .flow_limits = &epx_host_flow_limits,
     .ragged_home = epx_host_ragged_home,
+    .sums_soon = epx_host_sums_soon,
 };

@@ -15,6 +15,7 @@ epx_status_t epx_host_push(const epx_k_push_t *args, epx_stream_t stream);
 epx_status_t epx_host_gather(const epx_k_gather_t *args, epx_stream_t stream);
 epx_status_t epx_host_scatter(const epx_k_scatter_t *args, epx_stream_t stream);
 epx_status_t epx_host_combine(const epx_k_combine_t *args, epx_stream_t stream);
+int epx_host_sums_soon(int64_t tokens, int32_t width, epx_type_t row_type);
 epx_status_t epx_host_reduce(const epx_k_reduce_t *args, epx_stream_t stream);
 epx_status_t epx_host_take_dots(const epx_k_take_dots_t *args, epx_stream_t stream);
 epx_status_t epx_host_scale_dot(const epx_k_scale_dot_t *args, epx_stream_t stream);

@@ -91,7 +91,8 @@ epx_status_t epx_ragged_wait(const epx_ragged_call_t *call)
                             .peer = EPX_ALL_PEERS,
                             .mode = EPX_WAIT_EQUAL,
                             .last = call->wave == call->ragged->areas.chunks - 1 && goes_home(call),
-                            .behind_post = call->plan->lane->adjoins};
+                            .behind_post = call->plan->lane->adjoins,
+                            .next_begins = epx_ragged_sums_early(call)};
     int tells = epx_ragged_want_heads(call, &wait);
     epx_status_t status = epx_move_wait(&call->ragged->base, call->plan, &wait, call->stream);
     if (status == EPX_OK && tells)

@@ -180,6 +180,7 @@ epx_status_t epx_ragged_combine_start(epx_transport_t *transport, epx_plan_base_
     if (epx_ragged_homes(&call, y, plan->combine_out))
         call.home_out = plan->combine_out;
     own_of(&call)->out = call.home_out;
+    own_of(&call)->sums_last = call.sums_last = epx_ragged_sums_last(&call);
     epx_status_t status = epx_ragged_check_caller(&call, y, "y");
     if (status == EPX_OK)
         status = epx_ragged_send_home(&call, y, NULL);
@@ -215,6 +216,10 @@ epx_status_t epx_ragged_add_home(const epx_ragged_call_t *call, void *out)
         .last = call->wave == areas->chunks - 1};
     if (epx_ragged_leaves_rows(call, 0))
         epx_ragged_add_stayed(call, &args);
+    if (call->sums_last) {
+        args.sums = epx_ragged_sums(call);
+        args.early = epx_ragged_sums_early(call);
+    }
     return call->kernels->combine(&args, call->stream);
 }
 
@@ -222,6 +227,7 @@ epx_status_t epx_ragged_combine_finish(epx_transport_t *transport, epx_plan_base
                                        void *out, epx_stream_t stream)
 {
     epx_ragged_call_t call = epx_ragged_call(transport, plan, EPX_MOVE_COMBINE, wave, stream);
+    call.sums_last = own_of(&call)->sums_last;
     epx_status_t status = epx_ragged_add_own(&call);
     if (status == EPX_OK)
         status = epx_ragged_wait(&call);

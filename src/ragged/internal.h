@@ -145,6 +145,12 @@ typedef struct epx_ragged {
  * from y, which is the caller's until then. Their lists are the sender's own ones in the plan: those of the
  * slot may be written over once this rank's word is out. With EPX_CHECK=canary or full the start does all.
  *
+ * A rank alone with few tokens (sums_soon of the kernels) on the rank wire leaves all its sums to the finish,
+ * which makes them where it adds them (`sums` of epx_k_combine_t), by the plan's lists and from y. Where
+ * start and finish are one call and waits are kernels, that kernel begins while the wait ends: what it reads
+ * was there before the post, and it writes behind the wait. A budget of multiprocessors and EPX_CHECK=canary
+ * or full take sums to memory.
+ *
  * Where rows are left to the post on the way home, those that stay at this rank are not moved at all: the
  * finish adds them up from y (dx_rows), which is the caller's until then.
  *
@@ -159,6 +165,7 @@ typedef struct epx_ragged_own {
     const void *dx_rows; /* of a dispatch_backward that has left its own rows */
     void *out;           /* where ragged_home puts them; NULL: it is not used */
     int32_t flows;       /* 1: and some of what came, by ragged_flow */
+    int32_t sums_last;   /* 1: of a combine whose finish makes all sums */
 } epx_ragged_own_t;
 
 /* Handle part of a plan. */
@@ -232,9 +239,10 @@ typedef struct epx_ragged_call {
     char *scratch;         /* of the lane */
     epx_ragged_target_t target[2];
     int32_t targets;
-    int32_t flows;    /* 1: rows go by ragged_flow */
-    const void *left; /* rows for others, left to the post as its source; NULL: kernels write them */
-    void *home_out;   /* of a combine that goes by ragged_home; else NULL */
+    int32_t flows;     /* 1: rows go by ragged_flow */
+    const void *left;  /* rows for others, left to the post as its source; NULL: kernels write them */
+    void *home_out;    /* of a combine that goes by ragged_home; else NULL */
+    int32_t sums_last; /* 1: of a combine whose finish makes all sums */
     void *own_rows; /* of the batch that this rank's own rows go to when others are sent; NULL: to the slot */
     epx_stream_t stream;
 } epx_ragged_call_t;
@@ -243,6 +251,13 @@ static inline int epx_ragged_is_staged(const epx_ragged_t *ragged) { return ragg
 static inline int epx_ragged_is_checked(const epx_ragged_call_t *call)
 {
     return call->shape->check == EPX_CHECK_CANARY || call->shape->check == EPX_CHECK_FULL;
+}
+
+/* Whether such sums are made while the wait ends. */
+static inline int epx_ragged_sums_early(const epx_ragged_call_t *call)
+{
+    const epx_lane_t *lane = call->plan->lane;
+    return call->sums_last && lane->adjoins && lane->words != NULL;
 }
 
 /* ---- calls.c: what every data call begins and ends with ---- */
@@ -285,6 +300,9 @@ epx_status_t epx_ragged_send_rows(const epx_ragged_call_t *call, const void *row
 epx_status_t epx_ragged_place_own(const epx_ragged_call_t *call, const void *x, void *rows);
 /* dots: [rows_max] by place, or NULL. Partial sums of the rank wire are weighted in the forward pass. */
 epx_status_t epx_ragged_send_home(const epx_ragged_call_t *call, const void *rows, const float *dots);
+/* Whether a combine that starts leaves all its sums to the last kernel of its finish; and the sums then. */
+int epx_ragged_sums_last(const epx_ragged_call_t *call);
+epx_k_own_sums_t epx_ragged_sums(const epx_ragged_call_t *call);
 /* Combine: what the start has left to the finish, if anything. */
 epx_status_t epx_ragged_add_own(const epx_ragged_call_t *call);
 

@@ -208,6 +208,15 @@ static int leaves_own_sums(const epx_ragged_call_t *call)
            call->move == EPX_MOVE_COMBINE && !checks && !epx_ragged_is_staged(call->ragged);
 }
 
+int epx_ragged_sums_last(const epx_ragged_call_t *call)
+{
+    const epx_shape_t *shape = call->shape;
+    return shape->ranks == 1 && call->ragged->areas.rank_wire && shape->sm_budget == 0 &&
+           shape->top_k <= EPX_SUMS_COLUMNS_MAX && !epx_ragged_is_checked(call) &&
+           !epx_ragged_is_staged(call->ragged) &&
+           call->kernels->sums_soon(call->plan->head.tokens, shape->width, shape->row_type);
+}
+
 static const void *kept_y(const epx_ragged_call_t *call)
 {
     return epx_ragged_state(call->ragged, call->plan)->own[call->wave % call->shape->depth].y;
@@ -268,12 +277,35 @@ epx_status_t epx_ragged_add_own(const epx_ragged_call_t *call)
     return call->kernels->ragged_return(&args, call->stream);
 }
 
+epx_k_own_sums_t epx_ragged_sums(const epx_ragged_call_t *call)
+{
+    const epx_ragged_plan_areas_t *plan = &call->ragged->areas.plan;
+    int32_t rank = call->shape->rank;
+    return (epx_k_own_sums_t){.y = kept_y(call),
+                              .first = epx_ragged_plan_at(call, plan->wire_first),
+                              .count = epx_ragged_plan_at(call, plan->wire_count),
+                              .list = epx_ragged_plan_at(call, plan->list_place),
+                              .weights = epx_ragged_plan_at(call, plan->list_weight),
+                              .home_start = epx_ragged_pairs(call, plan->home_start) + rank,
+                              .wire_start = epx_ragged_pairs(call, plan->wire_start) + rank};
+}
+
+/* Nothing goes home: what is left is to say that the call has begun. */
+static epx_status_t send_nothing(const epx_ragged_call_t *call)
+{
+    epx_k_push_t push = new_push(call);
+    push.begun = epx_move_begun(&call->ragged->base, call->plan);
+    return call->kernels->push(&push, call->stream);
+}
+
 static epx_status_t send_home_to(const epx_ragged_call_t *call, const target_t *to, const void *rows,
                                  const float *dots)
 {
     const epx_ragged_areas_t *areas = &call->ragged->areas;
     const int32_t *local_first = call->ragged->local_first + call->wave;
     epx_k_push_t push = new_push(call);
+    if (call->sums_last)
+        return send_nothing(call);
     push.runs = (const epx_run_t *)epx_ragged_plan_at(call, areas->plan.return_runs + to->runs) +
                 (int64_t)local_first[0] * call->shape->ranks;
     push.run_count = (local_first[1] - local_first[0]) * call->shape->ranks;

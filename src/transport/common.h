@@ -176,6 +176,7 @@ typedef struct epx_move_wait {
     int32_t credit; /* i + 1: an earlier pass's epoch, which lane->acknowledged[i] has set; where epochs are
                        resident it is words->credit[i] */
     int32_t behind_post; /* as in epx_wait_t: asked for where lane->adjoins, and nothing is between */
+    int32_t next_begins; /* as in epx_wait_t */
 } epx_move_wait_t;
 
 /* Waits, adds to the plan's waiting time, and on an error sets the text: operation, wave, lane, peer,

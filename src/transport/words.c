@@ -183,6 +183,7 @@ static epx_wait_t wait_request(const epx_transport_t *transport, const epx_plan_
         .mode = wait->mode,
         .timeout_ms = transport->env.shape->timeout_ms,
         .behind_post = wait->behind_post,
+        .next_begins = wait->next_begins,
         .tag = tag_of(wait->move, wait->wave, wait->lane, wait->wave % transport->env.shape->depth)};
     if (epx_errors_come_late(transport)) {
         request.verdict = epx_route_for_kernels(plan);

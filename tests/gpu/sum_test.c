@@ -132,6 +132,69 @@ static lists_t some_lists(dice_t *dice)
     return l;
 }
 
+/* A token's row, if it has one, is a sum of own rows. Some of the lists stand behind others. */
+static void combine_sums(void)
+{
+    for (dice_t dice; gpu_round(&dice, 100);) {
+        lists_t l = some_lists(&dice);
+        epx_type_t out_type = dice_range(&dice, 0, 1) ? l.type : EPX_FP32;
+        int32_t columns = (int32_t)(dice_range(&dice, 0, 4) == 0 ? dice_range(&dice, 30, EPX_SUMS_COLUMNS_MAX)
+                                                                 : dice_range(&dice, 1, 9));
+        int64_t tokens = gpu_small() ? dice_range(&dice, 0, 9) : dice_range(&dice, 0, 200),
+                lo = dice_range(&dice, 0, 50), on = dice_range(&dice, -5, 5);
+        int device_tokens = dice_range(&dice, 0, 3) == 0, first = dice_range(&dice, 0, 1) != 0,
+            last = dice_range(&dice, 0, 2) != 0, early = dice_range(&dice, 0, 1) != 0;
+        int32_t units = (int32_t)dice_range(&dice, 0, 3);
+        twin_t facts = twin_make(24), place = twin_make((size_t)(tokens * columns) * 4 + 4),
+               acc = twin_make((size_t)(tokens * l.width) * 4 + 4),
+               out = twin_make((size_t)(tokens * l.width) * type_size(out_type) + 4);
+        twin_fill_numbers(&acc, EPX_FP32, &dice);
+        for (int64_t t = 0; t < tokens; t++) {
+            int64_t own = dice_range(&dice, -1, columns - 1);
+            for (int32_t k = 0; k < columns; k++)
+                ints(&place)[t * columns + k] = (int32_t)(k == own ? lo + dice_range(&dice, 0, l.n - 1)
+                                                          : k % 2  ? lo + l.n
+                                                                   : dice_range(&dice, -1, lo - 1));
+        }
+        longs(&facts)[0] = 100 + on, longs(&facts)[1] = 100, longs(&facts)[2] = tokens;
+        twin_send(&facts), twin_send(&place), twin_send(&acc), twin_send(&out);
+        for (int device = 0; device <= 1; device++) {
+            const int64_t *of = side_of(&facts, device);
+            epx_k_combine_t args = {.tokens = device_tokens ? -1 : tokens,
+                                    .tokens_device = device_tokens ? of + 2 : NULL,
+                                    .columns = columns,
+                                    .width = l.width,
+                                    .row_type = l.type,
+                                    .out_type = out_type,
+                                    .place = side_of(&place, device),
+                                    .lo = lo,
+                                    .hi = lo + l.n,
+                                    .row_stride = l.stride,
+                                    .acc = side_of(&acc, device),
+                                    .out = side_of(&out, device),
+                                    .first = first,
+                                    .last = last,
+                                    .units = units,
+                                    .early = early};
+            args.sums = (epx_k_own_sums_t){.y = side_of(&l.row, device),
+                                           .first = side_of(&l.first, device),
+                                           .count = side_of(&l.count, device),
+                                           .list = (const int32_t *)side_of(&l.list, device) - on,
+                                           .weights = side_or_null(&l.weights, device),
+                                           .home_start = of,
+                                           .wire_start = of + 1};
+            if (args.sums.weights != NULL)
+                args.sums.weights -= on;
+            CHECK((device ? epx_cuda_combine : epx_host_combine)(&args, NULL) == EPX_OK, "%s",
+                  epx_last_error());
+        }
+        if (last)
+            twin_same_numbers(&out, out_type, "out");
+        else
+            twin_same_numbers(&acc, EPX_FP32, "acc");
+    }
+}
+
 static void reduce(void)
 {
     for (dice_t dice; gpu_round(&dice, 60);) {
@@ -307,6 +370,10 @@ static void scale_dot(void)
     }
 }
 
-const gpu_test_t gpu_sum_tests[] = {
-    {"combine", combine},     {"reduce", reduce},       {"ragged_return", ragged_return},
-    {"take_dots", take_dots}, {"scale_dot", scale_dot}, {NULL, NULL}};
+const gpu_test_t gpu_sum_tests[] = {{"combine", combine},
+                                    {"combine_sums", combine_sums},
+                                    {"reduce", reduce},
+                                    {"ragged_return", ragged_return},
+                                    {"take_dots", take_dots},
+                                    {"scale_dot", scale_dot},
+                                    {NULL, NULL}};

@@ -113,6 +113,17 @@ static epx_status_t scatter(const epx_k_scatter_t *args, epx_stream_t stream)
     return guarded_enqueue(stream, run_scatter, args, sizeof(*args));
 }
 
+static void open_sums(epx_k_own_sums_t *sums)
+{
+    sums->y = at(sums->y);
+    sums->first = at(sums->first);
+    sums->count = at(sums->count);
+    sums->list = at(sums->list);
+    sums->weights = at(sums->weights);
+    sums->home_start = at(sums->home_start);
+    sums->wire_start = at(sums->wire_start);
+}
+
 static void run_combine(void *payload)
 {
     epx_k_combine_t *a = payload;
@@ -125,6 +136,7 @@ static void run_combine(void *payload)
     a->out = at(a->out);
     a->own = at(a->own);
     a->own_rows = at(a->own_rows);
+    open_sums(&a->sums);
     must(epx_host_combine(a, NULL));
     /* Behind the last wave the sums are nobody's. */
     int64_t tokens = a->tokens_device != NULL ? *a->tokens_device : a->tokens;
@@ -378,4 +390,5 @@ const epx_kernels_t guarded_kernels = {
     .ragged_flow = guarded_ragged_flow,
     .flow_limits = &flow_limits,
     .ragged_home = guarded_ragged_home,
+    .sums_soon = epx_host_sums_soon,
 };

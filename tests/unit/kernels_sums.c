@@ -182,6 +182,96 @@ Test(kernels_combine, empty_tokens_are_zero_and_nan_stays_at_home)
     }
 }
 
+/* Rows of lists of their own: two waves of ten, the second one's lists three entries further on than said. */
+enum { LISTS = 20, ENTRIES = 60 };
+static int32_t list_first[LISTS], list_count[LISTS], list_row[ENTRIES];
+static float list_weight[ENTRIES];
+
+static void fill_lists(dice_t *dice)
+{
+    for (int32_t i = 0; i < ENTRIES; i++) {
+        list_row[i] = (int32_t)dice_range(dice, 0, ROWS - 1);
+        list_weight[i] = (float)(dice_unit(dice) - 0.5);
+    }
+    for (int32_t r = 0; r < LISTS; r++) {
+        list_first[r] = (int32_t)dice_range(dice, 0, 45);
+        list_count[r] = (int32_t)dice_range(dice, 0, 12);
+    }
+    for (int32_t t = 0; t < TOKENS; t++)
+        for (int32_t k = 0; k < COLUMNS; k++)
+            place[t * COLUMNS + k] = -1;
+    for (int32_t t = 0; t < TOKENS; t++)
+        for (int32_t wave = 0; wave < 2; wave++)
+            if (dice_range(dice, 0, 3) != 0)
+                place[t * COLUMNS + 3 * wave + dice_range(dice, 0, 2)] =
+                    (int32_t)(100 + 10 * wave + dice_range(dice, 0, 9));
+}
+
+static float sum_of_list(int32_t r, int32_t shift, const float *weight, epx_type_t type, int64_t stride,
+                         int32_t h)
+{
+    float sum = 0.0f;
+    for (int32_t x = list_first[r] + shift; x < list_first[r] + shift + list_count[r]; x++)
+        sum = fmaf(weight != NULL ? weight[x] : 1.0f, row_get(rows + list_row[x] * stride, type, (size_t)h),
+                   sum);
+    return row_round(type, sum);
+}
+
+static void check_own_sums(epx_type_t type, epx_type_t out_type, int32_t width, uint64_t seed)
+{
+    dice_t dice = {seed};
+    int64_t stride = (int64_t)width * (int64_t)type_size(type) + 4 * dice_range(&dice, 0, 3);
+    int64_t tokens = dice_range(&dice, 0, TOKENS), starts[2][2] = {{7, 7}, {12, 9}};
+    const float *weight = seed % 3 != 0 ? list_weight : NULL;
+    fill_rows(type, width, stride, &dice);
+    fill_lists(&dice);
+    memset(out, GUARD, sizeof(out));
+    poison(acc, sizeof(acc));
+    for (int32_t wave = 0; wave < 2; wave++) {
+        epx_k_combine_t args = {.tokens = 1000,
+                                .tokens_device = &tokens,
+                                .columns = COLUMNS,
+                                .width = width,
+                                .row_type = type,
+                                .out_type = out_type,
+                                .place = place,
+                                .lo = 100 + 10 * wave,
+                                .hi = 110 + 10 * wave,
+                                .row_stride = stride,
+                                .acc = acc,
+                                .out = out,
+                                .first = wave == 0,
+                                .last = wave == 1,
+                                .sums = {.y = rows,
+                                         .first = list_first + 10 * wave,
+                                         .count = list_count + 10 * wave,
+                                         .list = list_row,
+                                         .weights = weight,
+                                         .home_start = &starts[wave][0],
+                                         .wire_start = &starts[wave][1]}};
+        cr_assert_eq(epx_host_combine(&args, NULL), EPX_OK);
+    }
+    for (int64_t t = 0; t < tokens; t++)
+        for (int32_t h = 0; h < width; h++) {
+            float sum = 0.0f;
+            for (int32_t k = 0; k < COLUMNS; k++) {
+                int32_t r = place[t * COLUMNS + k] - 100;
+                if (r >= 0)
+                    sum += sum_of_list(r, r < 10 ? 0 : 3, weight, type, stride, h);
+            }
+            float found = row_get(out, out_type, (size_t)(t * width + h));
+            cr_assert(same_number(found, row_round(out_type, sum)), "seed %d token %d h %d: %a, not %a",
+                      (int)seed, (int)t, h, (double)found, (double)sum);
+        }
+    cr_assert_eq(out[(size_t)(tokens * width) * type_size(out_type)], GUARD);
+}
+
+Test(kernels_combine, own_sums_are_rounded_as_rows_and_added)
+{
+    for (uint64_t seed = 0; seed < 120; seed++)
+        check_own_sums(types[seed % 3], seed % 5 ? types[seed % 3] : EPX_FP32, widths[seed / 3 % 6], seed);
+}
+
 Test(kernels_reduce, partial_sums_are_chains_rounded_once)
 {
     for (uint64_t seed = 0; seed < 90; seed++) {

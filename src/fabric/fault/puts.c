@@ -264,8 +264,14 @@ static epx_status_t fault_return(const epx_k_ragged_return_t *args, epx_stream_t
     return put(&store, stream);
 }
 
-/* Rows that befall something go by push. */
+/* Rows that befall something go by push, and sums by return. */
 static const epx_flow_limits_t no_flow = {.bytes = INT64_MAX, .align = 1, .home_bytes = INT64_MAX};
+
+static int no_sums(int64_t tokens, int32_t width, epx_type_t row_type)
+{
+    (void)tokens, (void)width, (void)row_type;
+    return 0;
+}
 
 const epx_kernels_t *epx_fault_kernels(epx_fault_t *fault, const epx_kernels_t *kernels)
 {
@@ -275,5 +281,6 @@ const epx_kernels_t *epx_fault_kernels(epx_fault_t *fault, const epx_kernels_t *
     fault->kernels.push = fault_push;
     fault->kernels.ragged_return = fault_return;
     fault->kernels.flow_limits = &no_flow;
+    fault->kernels.sums_soon = no_sums;
     return &fault->kernels;
 }

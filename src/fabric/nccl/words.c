@@ -53,6 +53,7 @@ epx_status_t epx_nccl_wait(epx_fabric_t *base, const epx_wait_t *wait, epx_wait_
                               .name = wait->name,
                               .seen = wait->last_word,
                               .behind_post = wait->behind_post,
+                              .next_begins = wait->next_begins,
                               .begin = wait->begin};
     for (int32_t i = 0; i < wait->watches; i++) {
         args.watch[i].channel = wait->watch[i].channel;
