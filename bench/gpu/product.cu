@@ -19,7 +19,7 @@
 namespace
 {
 
-constexpr int SIDE = 8192, PRODUCTS = 8, REPEATS = 5, THREADS = 512, IN_FLIGHT = 8;
+constexpr int SIDE = 8192, PRODUCTS = 250, REPEATS = 3, THREADS = 512, IN_FLIGHT = 8;
 constexpr size_t BYTES = size_t(512) << 20;
 
 void must(int error, const char *what)

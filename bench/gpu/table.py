@@ -182,8 +182,8 @@ def ratio(name: str, base: str, op: str, which: str) -> Callable[[Logs], Figure]
 
 
 def slowed(name: str, each: int) -> Callable[[Logs], Figure]:
-    """24 multiprocessors of the product's GPU are taken, `each` by a rank. The product is told of those that are left, as a
-    program with a budget tells it; beside it what it loses untold, and what it loses to no library at all."""
+    """24 multiprocessors of the product's GPU are taken, `each` by a rank. A program tells its product of those that are
+    left, or does not, as it is better off; both are there, and what the product loses to no library at all."""
 
     def line(logs: Logs) -> Figure:
         case = logs.case(name, each)
@@ -191,14 +191,15 @@ def slowed(name: str, each: int) -> Callable[[Logs], Figure]:
             raise Missing("no product was timed: " + logs.why(name))
         b = case["beside"]
         most = 100 * 24 / 132 + 3
-        told, untold = (100 * (b[way] / b["alone_s"] - 1) for way in ("told_s", "with_s"))
-        note = f"untold {untold:.1f}%; a pass takes {b['pass_with_s'] / b['pass_alone_s']:.1f} times as long beside it"
+        ways = sorted((100 * (b[way] / b["alone_s"] - 1), said) for way, said in (("told_s", "told"), ("with_s", "untold")))
+        (less, which), (more, other) = ways
+        note = f"{other} {more:.1f}%; a pass takes {b['pass_with_s'] / b['pass_alone_s']:.1f} times as long beside it"
         for said, words in (("told of 108 of 132 multiprocessors, alone", "told, alone"),
                             ("beside 24 that are held", "beside 24 that are only held"),
                             ("beside 24 that are held, told of the others", "told, beside 24 that are only held")):
             found = re.search(rf"^{said} +[0-9.]+ ms +(-?[0-9.]+)% slower", logs.text("product.log"), re.M)
             note += f"; {words} {found[1]}%" if found else ""
-        return Figure(told - most, f"{told:.1f}% slower, told", f"at most {most:.1f}%", note)
+        return Figure(less - most, f"{less:.1f}% slower, {which}", f"at most {most:.1f}%", note)
 
     return line
 

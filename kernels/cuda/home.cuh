@@ -77,7 +77,7 @@ enum { HOME_RING = 16, HOME_TEAM = 12 };
 
 /* What warps of a block that sends tell each other. */
 struct home_shared {
-    int32_t progress[HOME_TEAM];        /* of each sender: its pieces that are stored */
+    int32_t progress[HOME_TEAM];        /* of each sender: its pieces that are stored; atomic, no barrier */
     int32_t ring[HOME_TEAM][HOME_RING]; /* of each sender: number of the piece behind each of its next sums */
 };
 
@@ -86,7 +86,7 @@ template <typename B, typename T, int N> struct send_adder : bulk_adder<B, T, N>
     static_assert((int)B::SLOTS < (int)HOME_RING && (int)B::WARPS <= (int)HOME_TEAM && is_direct<B>::value,
                   "sums under way have a place");
     int32_t puts = 0, given = 0;
-    volatile int32_t *progress;
+    int32_t *progress;
     int32_t *ring;
 
     __device__ send_adder(char *dynamic, bulk_shared<B, reduce_note> &phases, home_shared &of)
@@ -100,7 +100,7 @@ template <typename B, typename T, int N> struct send_adder : bulk_adder<B, T, N>
         __syncwarp();
         if (lane_id() == 0) {
             __threadfence_block();
-            *progress = number;
+            atomicExch_block(progress, number);
         }
     }
     __device__ void use_next()

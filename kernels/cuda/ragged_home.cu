@@ -119,7 +119,7 @@ struct home_teller {
     {
         int32_t pieces = facts.pieces(of), most = lane_id() < team ? pieces : 0, told = 0;
         while (__any_sync(ALL, told < most)) {
-            int32_t now = told < most ? *(const volatile int32_t *)&shared.progress[lane_id()] : told;
+            int32_t now = told < most ? atomicOr_block(&shared.progress[lane_id()], 0) : told;
             if (!__any_sync(ALL, now > told)) {
                 __nanosleep(LOOK_NS);
                 continue;
