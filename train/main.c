@@ -196,7 +196,15 @@ static int check_finite(const epx_metrics_t *m)
     return EPX_TRAIN_OK;
 }
 
-static int train(job_t *job, epx_trainer_t *trainer, int64_t rank)
+/* All ranks fail with this code. Who leaves with an error ends the calls of the others: nobody does before
+ * rank 0 has come out of its own and reported the step. */
+static int leave_together(epx_comm_h comm, int code)
+{
+    (void)epx_comm_barrier(comm); /* whom a faster one ends here has said all */
+    return code;
+}
+
+static int train(job_t *job, epx_trainer_t *trainer, epx_comm_h comm, int64_t rank)
 {
     const epx_train_config_t *config = job->config;
     int stop = 0, code = EPX_TRAIN_OK;
@@ -211,8 +219,8 @@ static int train(job_t *job, epx_trainer_t *trainer, int64_t rank)
             finite = check_finite(&metrics); /* what the step itself has made of the parameters */
         if (code == EPX_TRAIN_OK && rank == 0)
             report_step(job, trainer, &metrics, step == first);
-        if (code == EPX_TRAIN_OK)
-            code = finite;
+        if (code == EPX_TRAIN_OK && finite != EPX_TRAIN_OK)
+            code = leave_together(comm, finite);
         if (code == EPX_TRAIN_OK)
             code = heed(job, trainer, rank, step + 1, &stop, &unsaved);
     }
@@ -263,7 +271,7 @@ static int run_rank(epx_comm_h comm, int64_t rank, void *context)
         fprintf(job->talk, "restored %s: %lld steps done, hash %016llx\n", job->config->restore,
                 (long long)epx_trainer_steps_done(trainer), (unsigned long long)hash);
     if (code == EPX_TRAIN_OK)
-        code = train(job, trainer, rank);
+        code = train(job, trainer, comm, rank);
     epx_verdict_t verdict = EPX_VERDICT_INIT;
     if (code != EPX_TRAIN_OK)
         verdict = hear(comm);
