@@ -52,15 +52,23 @@ static int is_there(const ucx_fabric_t *fabric, int32_t p)
     return has_joined(fabric, p) && !is_dead(fabric, p);
 }
 
+/* How many are there; *awake_p: how many of them did not stand still. */
+static int32_t count_there(const ucx_fabric_t *fabric, int32_t *awake_p)
+{
+    int32_t there = 0;
+    *awake_p = 0;
+    for (int32_t p = 0; p < fabric->base.ranks; p++) {
+        there += is_there(fabric, p);
+        *awake_p += is_there(fabric, p) && joined_as(fabric, p) == JOINED;
+    }
+    return there;
+}
+
 /* The others may have decided without those who are there, and left. Somebody who did not stand still would
  * know of it, with the exception of one who is alone. */
 static int may_be_left_behind(const ucx_fabric_t *fabric)
 {
-    int32_t there = 0, awake = 0;
-    for (int32_t p = 0; p < fabric->base.ranks; p++) {
-        there += is_there(fabric, p);
-        awake += is_there(fabric, p) && joined_as(fabric, p) == JOINED;
-    }
+    int32_t awake, there = count_there(fabric, &awake);
     return there < fabric->base.ranks && (there == 1 || awake == 0);
 }
 
@@ -69,13 +77,8 @@ static int may_be_left_behind(const ucx_fabric_t *fabric)
  * most of all ranks: then the others are few, if it is not just that all were stopped and some were lost. */
 static int may_go_on(const ucx_fabric_t *fabric)
 {
-    int32_t there = 0;
-    for (int32_t p = 0; p < fabric->base.ranks; p++) {
-        there += is_there(fabric, p);
-        if (is_there(fabric, p) && joined_as(fabric, p) == JOINED)
-            return 1;
-    }
-    return 2 * there > fabric->base.ranks;
+    int32_t awake, there = count_there(fabric, &awake);
+    return awake > 0 || 2 * there > fabric->base.ranks;
 }
 
 /* This rank decides: who has joined and lives is in, or came too late as this one did; nobody is a member
